@@ -27,6 +27,7 @@ fuzz_target!(|bytes: &[u8]| {
         documents: topics::DOCUMENTS,
         access: auth::DEFINITION,
         evaluated: topics::EVALUATED,
+        secrets: topics::SECRETS,
     };
     let _ = flow::secret_sources(&documents, &environment);
     let values = [("SET".to_owned(), "http://secret:9".to_owned())];

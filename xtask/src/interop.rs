@@ -10,6 +10,7 @@
 pub mod bench;
 mod browsers;
 mod curl;
+mod engine;
 mod h2;
 mod identity;
 mod peer;

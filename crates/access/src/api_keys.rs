@@ -9,14 +9,13 @@
 //! One that was made elsewhere must be as hard to guess.
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
-use aws_lc_rs::rand;
 use base64ct::{Base64UrlUnpadded, Encoding as _};
 use hashbrown::HashMap;
 use serde_json::{Map, Value, json};
 
 use crate::FileProblem;
 use crate::sha256::sha256;
-use crate::{hex, strict_json};
+use crate::{hex, random, strict_json};
 
 /// What each key begins with, so that scanners of repositories and logs know one when they see it.
 pub const PREFIX: &str = "itk_";
@@ -134,8 +133,7 @@ impl ApiKey {
     /// # Errors
     /// [`NoKey::Id`] or [`NoKey::Random`].
     pub fn generate(id: &str, now: u64) -> Result<(String, Self), NoKey> {
-        let mut secret = [0; 32];
-        rand::fill(&mut secret).map_err(|_| NoKey::Random)?;
+        let secret: [u8; 32] = random::bytes().ok_or(NoKey::Random)?;
         let key = format!("{PREFIX}{}", Base64UrlUnpadded::encode_string(&secret));
         let entry = Self::of_key(id, key.as_bytes(), now)?;
         Ok((key, entry))

@@ -2,7 +2,7 @@
 //! make us check them, without end. Whoever has used it up is answered with 429 before anything is
 //! checked.
 
-mod under_way;
+mod pending;
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
 
-pub use self::under_way::UnderWay;
+pub use self::pending::PendingChecks;
 
 /// How many checks of one address may fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,7 @@
 //! JSON Web Tokens: [`verify`] takes a token apart, finds the key of its issuer, checks the
 //! signature, and then what the token claims (RFC 7519, RFC 7515, RFC 8725). A [`Signer`] makes
-//! tokens of our own.
+//! tokens of our own; a [`PublishedKey`] is one whose public key others fetch, and a [`KeyRing`]
+//! has such keys that are rotated.
 
 mod algorithm;
 mod cache;
@@ -8,9 +9,12 @@ mod claims;
 mod compact;
 mod dpop;
 mod key;
+mod key_ring;
 mod key_set;
 mod key_source;
+mod published_key;
 mod roca;
+mod seen;
 mod signer;
 mod verifier;
 
@@ -20,8 +24,11 @@ pub(crate) use claims::{has_one_of, holder, is_one_of, seconds};
 pub use compact::{Compact, TOKEN_MAX, claimed_issuer};
 pub use dpop::{BadProof, Proof, Target, verify_proof};
 pub use key::{Key, KeyProblem};
+pub use key_ring::{KeyRing, ROTATION_SECONDS};
 pub use key_set::{Ignored, KEY_SET_MAX, KEYS_MAX, KeySet, KeySetError};
 pub use key_source::{Fetch, KeySource, Lookup, Snapshot, Times, Waiter};
+pub use published_key::{PublishedKey, key_set_text};
+pub use seen::{SeenTokens, TokenHash};
 pub use signer::{Signer, SignerProblem, unique_id};
 pub use verifier::Verifier;
 

@@ -1,7 +1,8 @@
 //! A hash under a key that nobody else has.
 
 use aws_lc_rs::hmac::{Context, HMAC_SHA256, Key};
-use aws_lc_rs::rand;
+
+use crate::random;
 
 /// HMAC-SHA256 under a random key that exists in this process only. Caches have it in place of
 /// credentials: it can be neither turned back nor predicted, even by who knows the credential.
@@ -12,8 +13,7 @@ impl KeyedHash {
     /// One with a new key; `None` when the system has no random bytes.
     #[must_use]
     pub fn random() -> Option<Self> {
-        let mut key = [0; 32];
-        rand::fill(&mut key).ok()?;
+        let key: [u8; 32] = random::bytes()?;
         Some(Self(Key::new(HMAC_SHA256, &key)))
     }
 

@@ -7,9 +7,12 @@
 //! the issuer of an opaque token says about it, [`oidc`] logs browsers in. [`credentials`] finds
 //! what a request carries, and has the challenges for one that is refused; [`guessing`] bounds the
 //! checks that fail, [`deny`] lists what is refused although it is good. [`tickets`] stand for a
-//! credential where a browser can send none. What we show to other systems is made here too:
-//! [`jwt::Signer`] signs tokens, and [`sigv4`] requests to Amazon Web Services. Who reads requests,
-//! fetches keys and writes replies is somebody else's matter; the time is an argument everywhere.
+//! credential where a browser can send none, [`sealer`] encrypts what browsers and the data folder
+//! keep. Credentials for other systems are made here too: [`jwt::Signer`] signs tokens,
+//! [`sigv4`] requests to Amazon Web Services, and [`webhook_signer`] those to webhooks. Callers
+//! read
+//! requests, fetch keys and write replies;
+//! the time is an argument everywhere.
 
 pub mod api_keys;
 pub mod basic;
@@ -24,11 +27,14 @@ pub mod jwt;
 mod keyed_hash;
 pub mod oidc;
 mod percent;
+mod random;
+pub mod sealer;
 mod sha256;
 pub mod signed_body;
 pub mod sigv4;
 mod strict_json;
 pub mod tickets;
+pub mod webhook_signer;
 
 pub use file_problem::FileProblem;
 pub use keyed_hash::KeyedHash;

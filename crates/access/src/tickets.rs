@@ -1,21 +1,20 @@
 //! Tickets: one-use secrets that stand for a credential for 30 seconds, so that a page can open an
 //! `EventSource` or a `WebSocket`, which set no header fields. [`Tickets`] is the table of those
-//! that have been given, [`Grant`] is what a ticket stands for, and [`Sealer`] makes of that the
-//! value of a cookie by which a page comes again.
+//! that have been given, [`Grant`] is what a ticket stands for, and a
+//! [`Sealer`](crate::sealer::Sealer) makes of that the value of a cookie by which a page comes
+//! again.
 
 mod grant;
-mod sealer;
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use aws_lc_rs::rand;
 use base64ct::{Base64UrlUnpadded, Encoding};
 use hashbrown::HashMap;
 
 pub use grant::Grant;
-pub use sealer::{SEALING_KEY_BYTES, Sealer};
 
+use crate::random;
 use crate::sha256::sha256;
 
 /// How long a ticket is good for.
@@ -53,9 +52,7 @@ impl Secret {
     /// A new one; `None` when the system has no random bytes.
     #[must_use]
     pub fn random() -> Option<Self> {
-        let mut bytes = [0; 32];
-        rand::fill(&mut bytes).ok()?;
-        Some(Self(bytes))
+        random::bytes().map(Self)
     }
 
     /// One of these bytes, for tests.
@@ -87,6 +84,8 @@ pub enum NotTaken {
     Unknown,
     /// It has been used.
     Used,
+    /// It is for another path, where it is still good.
+    Elsewhere,
 }
 
 /// The tickets of a process, of which each is taken once, whichever worker asks. It has their
@@ -157,14 +156,18 @@ impl Tickets {
         Ok(())
     }
 
-    /// Takes a ticket: it is good no more, whatever comes of this.
+    /// Takes a ticket for this path: it is good no more, whatever comes of this.
     ///
     /// # Errors
-    /// When it is not there.
-    pub fn take(&mut self, ticket: &[u8], now: Instant) -> Result<Grant, NotTaken> {
+    /// When it is not there, or for another path.
+    pub fn take(&mut self, ticket: &[u8], path: &str, now: Instant) -> Result<Grant, NotTaken> {
         self.forget(now);
         let grant = self.given.get_mut(&sha256(ticket));
         let grant = grant.ok_or(NotTaken::Unknown)?;
+        let is_elsewhere = |it: &mut Grant| it.path != path;
+        if grant.as_mut().is_some_and(is_elsewhere) {
+            return Err(NotTaken::Elsewhere);
+        }
         let grant = grant.take().ok_or(NotTaken::Used)?;
         self.bytes -= grant.bytes();
         Ok(grant)

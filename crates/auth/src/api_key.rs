@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use access::api_keys::{ApiKey, ApiKeys};
 use component::access::{Caller, RequestHead};
+use component::audit::Audit;
 use component::definition::Surroundings;
 use component::handler::Services;
 use component::source::SourcePlan;
@@ -15,18 +16,16 @@ use crate::codes::BAD_WAY;
 use crate::config::ApiKeyConfig;
 use crate::credential::{Carrier, Credential};
 use crate::failed_checks::Guesses;
-use crate::key_file::{Watch, WatchedFile, read_file};
+use crate::key_file::{WatchedFile, read_file, watch_file};
 use crate::revocation::{FileEntry, Revocations};
-use crate::source;
-use crate::way::{Check, Checked, Rejection, Way};
+use crate::way::{Check, Checked, Properties, Rejection, Way};
 
 /// API keys of a file.
 pub(crate) struct ApiKeyWay {
-    name: Arc<str>,
-    carrier: Carrier,
-    passes: bool,
+    properties: Properties,
     file: Arc<WatchedFile<ApiKeys>>,
     revocations: Arc<Revocations>,
+    audit: Arc<Audit>,
     guesses: Arc<Guesses>,
 }
 
@@ -49,11 +48,13 @@ impl ApiKeyWay {
             .states
             .get(key, || WatchedFile::new(path, keys));
         Some(Self {
-            name: Arc::clone(name),
-            carrier: carrier?,
-            passes,
+            properties: Properties {
+                passes,
+                ..Properties::new(name, carrier?)
+            },
             file,
             revocations: Revocations::of(surroundings.states),
+            audit: Audit::of(surroundings.states),
             guesses: Guesses::of(surroundings.states),
         })
     }
@@ -66,7 +67,11 @@ impl ApiKeyWay {
     }
 
     fn caller(&self, entry: &ApiKey) -> Caller {
-        let mut caller = Caller::new(&self.name, entry.id.as_str(), expr::value::object([]));
+        let mut caller = Caller::new(
+            &self.properties.name,
+            entry.id.as_str(),
+            expr::value::object([]),
+        );
         caller.scopes.clone_from(&entry.scopes);
         caller.plan = entry.plan.as_deref().map(Into::into);
         caller.expires = entry.expires;
@@ -114,16 +119,8 @@ fn carrier(config: &Spanned<ApiKeyConfig>, report: &mut Report) -> Option<Carrie
 }
 
 impl Way for ApiKeyWay {
-    fn name(&self) -> &Arc<str> {
-        &self.name
-    }
-
-    fn carrier(&self) -> &Carrier {
-        &self.carrier
-    }
-
-    fn passes(&self) -> bool {
-        self.passes
+    fn properties(&self) -> &Properties {
+        &self.properties
     }
 
     fn check<'a>(
@@ -148,10 +145,11 @@ impl Way for ApiKeyWay {
     }
 
     fn source(&self) -> Option<SourcePlan> {
-        let watch = Arc::new(Watch {
-            file: Arc::clone(&self.file),
-            revocations: Arc::clone(&self.revocations),
-        });
-        Some(source::plan(format!("auth {}", self.name), watch))
+        Some(watch_file(
+            &self.properties.name,
+            &self.file,
+            &self.revocations,
+            &self.audit,
+        ))
     }
 }

@@ -4,7 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use component::access::{Caller, RequestHead};
+use component::access::{Caller, RequestHead, TICKET_COOKIE};
+use component::cookies;
 use component::definition::Surroundings;
 use component::handler::Services;
 use component::state::StateKey;
@@ -21,7 +22,7 @@ use crate::config::{AskConfig, Fail};
 use crate::credential::{Carrier, Credential};
 use crate::revocation::{Revocations, Tokens};
 use crate::timing;
-use crate::way::{Check, Checked, Rejection, Way};
+use crate::way::{Check, Checked, Properties, Rejection, Way};
 
 /// The most bytes of an answer's body.
 const ANSWER_MAX: u64 = 64 * 1024;
@@ -42,7 +43,7 @@ const PASSED_ON: [&str; 5] = [
 
 /// A service that decides.
 pub(crate) struct AskWay {
-    name: Arc<str>,
+    properties: Properties,
     /// The fields that it sees, in lower case.
     headers: Vec<String>,
     timeout: Duration,
@@ -125,7 +126,11 @@ impl AskWay {
         };
         let nobody = || Arc::new(Caller::new(name, "", object([])));
         Some(Self {
-            name: Arc::clone(name),
+            properties: Properties {
+                passes: true,
+                needs_message: true,
+                ..Properties::new(name, Carrier::Always)
+            },
             headers,
             timeout,
             cache,
@@ -140,9 +145,17 @@ impl AskWay {
         let mut fields = Headers::new();
         for (_, name, value) in message.headers.view().iter() {
             let is_seen = |it: &String| name.eq_ignore_ascii_case(it.as_bytes());
-            if let Some(name) = self.headers.iter().find(|it| is_seen(it)) {
-                fields.append(name, value);
+            let Some(field) = self.headers.iter().find(|it| is_seen(it)) else {
+                continue;
+            };
+            // That of a ticket has a credential in it which is not for the service.
+            if cookies::is_cookie(name) {
+                if let Some(others) = cookies::without_names(value, &[TICKET_COOKIE]) {
+                    fields.append(field, others);
+                }
+                continue;
             }
+            fields.append(field, value);
         }
         let view = message.headers.view();
         // What a trusted proxy says of its client; of others these are not in the message.
@@ -186,7 +199,8 @@ impl AskWay {
             (Err("busy"), _) | (Err(_), None) => Err(Rejection::Unavailable("no_decision")),
             (Err(problem), Some(nobody)) => {
                 tracing::debug!(
-                    target: "auth", way = %self.name, problem, "let in without a decision"
+                    target: "auth", way = %self.properties.name, problem,
+                    "let in without a decision"
                 );
                 Ok(Arc::clone(nobody).into())
             }
@@ -398,20 +412,8 @@ fn values<'a>(headers: &'a Headers, name: &str) -> Result<Vec<&'a str>, &'static
 }
 
 impl Way for AskWay {
-    fn name(&self) -> &Arc<str> {
-        &self.name
-    }
-
-    fn carrier(&self) -> &Carrier {
-        &Carrier::Always
-    }
-
-    fn needs_message(&self) -> bool {
-        true
-    }
-
-    fn passes(&self) -> bool {
-        true
+    fn properties(&self) -> &Properties {
+        &self.properties
     }
 
     fn check<'a>(

@@ -12,6 +12,7 @@ use access::basic::{
 };
 use access::credentials::{Basic, BasicBuffer};
 use component::access::{Caller, RequestHead};
+use component::audit::Audit;
 use component::definition::Surroundings;
 use component::handler::{Services, within};
 use component::source::SourcePlan;
@@ -22,10 +23,9 @@ use tokio::sync::watch;
 use crate::config::BasicConfig;
 use crate::credential::{Carrier, Credential};
 use crate::failed_checks::Guesses;
-use crate::key_file::{Watch, WatchedFile, read_file};
+use crate::key_file::{WatchedFile, read_file, watch_file};
 use crate::revocation::{FileEntry, Revocations};
-use crate::source;
-use crate::way::{Check, Checked, Rejection, Way};
+use crate::way::{Check, Checked, Properties, Rejection, Way};
 
 /// How many passwords are checked at a time, each with up to 256 MiB.
 const RUNNING_MAX: usize = 2;
@@ -38,11 +38,11 @@ const REMEMBERED_MAX: usize = 10_000;
 
 /// Users of a file.
 pub(crate) struct BasicWay {
-    name: Arc<str>,
-    passes: bool,
+    properties: Properties,
     file: Arc<WatchedFile<Users>>,
     checks: Arc<Checks>,
     revocations: Arc<Revocations>,
+    audit: Arc<Audit>,
     guesses: Arc<Guesses>,
 }
 
@@ -150,17 +150,24 @@ impl BasicWay {
         let states = surroundings.states;
         let file = states.get(key("users"), || WatchedFile::new(path.clone(), parsed));
         Some(Self {
-            name: Arc::clone(name),
-            passes,
+            properties: Properties {
+                passes,
+                ..Properties::new(name, Carrier::Basic)
+            },
             file,
             checks: states.get(key("password_checks"), Checks::default),
             revocations: Revocations::of(states),
+            audit: Audit::of(states),
             guesses: Guesses::of(states),
         })
     }
 
     fn caller(&self, user: &Arc<User>) -> Arc<Caller> {
-        let mut caller = Caller::new(&self.name, user.id.as_str(), expr::value::object([]));
+        let mut caller = Caller::new(
+            &self.properties.name,
+            user.id.as_str(),
+            expr::value::object([]),
+        );
         caller.scopes.clone_from(&user.scopes);
         caller.plan = user.plan.as_deref().map(Into::into);
         // Its streams end with any change of the user, such as of the password.
@@ -297,16 +304,8 @@ async fn make(
 }
 
 impl Way for BasicWay {
-    fn name(&self) -> &Arc<str> {
-        &self.name
-    }
-
-    fn carrier(&self) -> &Carrier {
-        &Carrier::Basic
-    }
-
-    fn passes(&self) -> bool {
-        self.passes
+    fn properties(&self) -> &Properties {
+        &self.properties
     }
 
     fn check<'a>(
@@ -320,10 +319,11 @@ impl Way for BasicWay {
     }
 
     fn source(&self) -> Option<SourcePlan> {
-        let watch = Arc::new(Watch {
-            file: Arc::clone(&self.file),
-            revocations: Arc::clone(&self.revocations),
-        });
-        Some(source::plan(format!("auth {}", self.name), watch))
+        Some(watch_file(
+            &self.properties.name,
+            &self.file,
+            &self.revocations,
+            &self.audit,
+        ))
     }
 }

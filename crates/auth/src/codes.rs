@@ -13,6 +13,9 @@ pub const BAD_KEY_FILE: Code = Code::new("IT0703");
 /// An `auth` with a way that is never used.
 pub const UNUSED_WAY: Code = Code::new("IT0704");
 
+/// An `engine.identity` that says what cannot be.
+pub const BAD_IDENTITY: Code = Code::new("IT0710");
+
 /// Somebody who decides who comes in and is asked without TLS.
 pub const CLEAR_TEXT: Code = Code::new("IT0721");
 
@@ -37,6 +40,10 @@ pub const ALL: &[CodeInfo] = &[
     CodeInfo {
         code: UNUSED_WAY,
         title: "way to know a caller that is never used",
+    },
+    CodeInfo {
+        code: BAD_IDENTITY,
+        title: "bad `engine.identity`",
     },
     CodeInfo {
         code: CLEAR_TEXT,

@@ -262,6 +262,10 @@ pub(crate) struct OidcConfig {
     pub token_url: Option<Spanned<String>>,
     /// The URL of the keys, where they are at another host than the issuer.
     pub jwks: Option<Spanned<String>>,
+    /// Another host than the issuer's on which the keys may be that its description names: scheme
+    /// and host, such as `https://www.googleapis.com` for `https://accounts.google.com`. In place
+    /// of `jwks`.
+    pub jwks_origin: Option<Spanned<String>>,
     /// How long one request to the provider may take, from 1ms to 1m.
     #[schemars(extend("default" = "5s"))]
     pub timeout: Option<Spanned<config::Duration>>,

@@ -4,10 +4,12 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use access::credentials::{
-    self, Credential as Presented, KeyPlace, Problem, Scheme, Source, Wanted,
+    self, ACCESS_TOKEN, Credential as Presented, KeyPlace, Problem, Scheme, Source, Wanted,
 };
-use component::access::{Place, RequestHead};
+use component::access::{CredentialLocation, RequestHead, TOKEN_SUBPROTOCOL};
+use component::cookies;
 use config::{Report, Spanned};
+use message::Field;
 
 use crate::codes::BAD_WAY;
 use crate::config::TokenPlace;
@@ -37,14 +39,16 @@ pub(crate) enum Carrier {
 impl Carrier {
     /// Where a credential stands in a request that can be taken out, when it came from there. A
     /// signature is no secret.
-    pub fn place(&self, source: Source) -> Option<Place> {
+    pub fn place(&self, source: Source) -> Option<CredentialLocation> {
         Some(match self {
-            Self::Bearer if source == Source::Query => Place::Query(ACCESS_TOKEN.into()),
-            Self::Bearer if source == Source::Subprotocol => Place::Subprotocol,
-            Self::Bearer | Self::Basic => Place::Field(AUTHORIZATION.into()),
-            Self::Field(name) => Place::Field(Arc::clone(name)),
-            Self::Query(name) => Place::Query(Arc::clone(name)),
-            Self::Cookie(name) => Place::Cookie(Arc::clone(name)),
+            Self::Bearer if source == Source::Query => {
+                CredentialLocation::Query(ACCESS_TOKEN.into())
+            }
+            Self::Bearer if source == Source::Subprotocol => CredentialLocation::Subprotocol,
+            Self::Bearer | Self::Basic => CredentialLocation::Field(AUTHORIZATION.into()),
+            Self::Field(name) => CredentialLocation::Field(Arc::clone(name)),
+            Self::Query(name) => CredentialLocation::Query(Arc::clone(name)),
+            Self::Cookie(name) => CredentialLocation::Cookie(Arc::clone(name)),
             Self::Signature(_) | Self::Certificate | Self::Always => return None,
         })
     }
@@ -70,8 +74,6 @@ impl Carrier {
 }
 
 const AUTHORIZATION: &str = "authorization";
-/// The parameter of RFC 6750, section 2.3.
-pub(crate) const ACCESS_TOKEN: &str = "access_token";
 
 /// Where bearer tokens may stand beside `Authorization`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -157,6 +159,9 @@ pub(crate) struct TokenSchemes {
 pub(crate) struct Finder {
     carriers: Vec<Carrier>,
     wanted: Wanted,
+    /// The same for requests that are no WebSocket handshake, whose subprotocols mean nothing;
+    /// where tokens may stand among these.
+    wanted_of_others: Option<Wanted>,
     /// The carriers of the places of keys: of fields and of parameters.
     keys: Vec<(KeyPlace, usize)>,
     /// The fields with signatures.
@@ -180,9 +185,6 @@ impl Finder {
         if sources.query {
             wanted.token_parameter();
         }
-        if sources.subprotocol {
-            wanted.token_subprotocol();
-        }
         let (mut keys, mut signatures, mut certificate) = (Vec::new(), Vec::new(), None);
         let mut cookies = Vec::new();
         for (at, carrier) in carriers.iter().enumerate() {
@@ -202,9 +204,14 @@ impl Finder {
                 Carrier::Always => {}
             }
         }
+        let wanted_of_others = sources.subprotocol.then(|| wanted.clone());
+        if sources.subprotocol {
+            wanted.token_subprotocol(TOKEN_SUBPROTOCOL);
+        }
         Ok(Self {
             carriers,
             wanted,
+            wanted_of_others,
             keys,
             signatures,
             cookies,
@@ -228,7 +235,10 @@ impl Finder {
     /// When there are several, for nobody can say who is meant, or one that nobody can read.
     pub fn find<'a>(&self, head: RequestHead<'a>) -> Result<Option<Credential<'a>>, Problem> {
         let fields = head.headers.iter().map(|(_, name, value)| (name, value));
-        let presented = credentials::find(fields, head.query, &self.wanted)?;
+        let others = self.wanted_of_others.as_ref();
+        let others = others.filter(|_| !is_handshake(head));
+        let wanted = others.unwrap_or(&self.wanted);
+        let presented = credentials::find(fields, head.query, wanted)?;
         let of = |wanted: Carrier| self.carriers.iter().position(|it| *it == wanted);
         let source = presented.source;
         let mut found = None;
@@ -279,24 +289,62 @@ impl Finder {
         Ok(found.or_else(|| certificate.map(Credential::none)))
     }
 
+    /// The cookie of the first way that has one in the request.
     fn find_cookie<'a>(&self, head: RequestHead<'a>) -> Result<Option<Credential<'a>>, Problem> {
-        let fields = head.headers.iter().map(|(_, name, value)| (name, value));
-        let mut found = None;
-        for (name, value) in access::oidc::browser::cookies(fields) {
-            let mut known = self.cookies.iter();
-            let Some((_, carrier)) = known.find(|(it, _)| it.as_bytes() == name) else {
-                continue;
-            };
-            let credential = Credential {
-                value: Cow::Borrowed(value),
-                ..Credential::none(*carrier)
-            };
-            if found.replace(credential).is_some() {
-                return Err(Problem::SeveralCredentials);
+        for cookie in &self.cookies {
+            if let Some(found) = only(cookie, head)? {
+                return Ok(Some(found));
             }
         }
-        Ok(found)
+        Ok(None)
     }
+
+    /// The cookies of further ways beside the one that was found: a browser has one for each way by
+    /// which it has logged in.
+    ///
+    /// # Errors
+    /// When there are several of one way: nobody can say which one is meant, and each costs a look.
+    pub fn other_cookies<'a>(
+        &self,
+        found: &Credential<'_>,
+        head: RequestHead<'a>,
+    ) -> Result<Vec<Credential<'a>>, Problem> {
+        let is_found = |it: &(Arc<str>, usize)| it.1 == found.carrier;
+        let Some(at) = self.cookies.iter().position(is_found) else {
+            return Ok(Vec::new());
+        };
+        let mut others = Vec::new();
+        for cookie in self.cookies.iter().skip(at + 1) {
+            others.extend(only(cookie, head)?);
+        }
+        Ok(others)
+    }
+}
+
+/// The only cookie of a name as a credential.
+///
+/// # Errors
+/// When there are several.
+fn only<'a>(
+    (name, carrier): &(Arc<str>, usize),
+    head: RequestHead<'a>,
+) -> Result<Option<Credential<'a>>, Problem> {
+    let named = cookies::pairs(head.headers).filter(move |(own, _)| *own == name.as_bytes());
+    let mut found = named.map(move |(_, value)| Credential {
+        value: Cow::Borrowed(value),
+        ..Credential::none(*carrier)
+    });
+    match (found.next(), found.next()) {
+        (_, Some(_)) => Err(Problem::SeveralCredentials),
+        (found, None) => Ok(found),
+    }
+}
+
+/// Whether a request asks for a WebSocket (RFC 6455, section 4.1).
+fn is_handshake(head: RequestHead<'_>) -> bool {
+    let mut protocols = head.headers.iter().filter(|it| it.0 == Field::Upgrade);
+    let is_it = |it: &[u8]| it.trim_ascii().eq_ignore_ascii_case(b"websocket");
+    head.method == "GET" && protocols.any(|it| it.2.split(|byte| *byte == b',').any(is_it))
 }
 
 #[cfg(test)]

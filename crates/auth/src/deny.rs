@@ -1,13 +1,16 @@
 //! `engine.deny`: the deny list's file, and when the list is in force.
 
+use std::fmt;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use access::FileProblem;
-use access::deny::{Denied, parse_file};
+use access::deny::{Denied, FileEntries, Kind, parse_file};
 use component::access::AccessNodes;
+use component::audit::{Audit, Changes, EventKind};
 use component::definition::Surroundings;
 use component::handler::{LocalFuture, Services};
-use component::source::{Source, SourcePlan, Started};
+use component::source::SourcePlan;
 use component::state::StateKey;
 use config::{Report, Spanned};
 use schemars::JsonSchema;
@@ -15,9 +18,13 @@ use serde::Deserialize;
 use serde_json::Value as Json;
 
 use crate::codes::BAD_AUTH;
-use crate::key_file::{Content, EVERY, WatchedFile, read_file};
+use crate::key_file::{Content, WatchedFile, audit_change, audit_problem, read_file};
 use crate::revocation::Revocations;
-use crate::source::{self, wait_until};
+use crate::source::{self, Periodic, Repeated};
+
+/// How often the file is looked at, so that a large one, which takes a while to read, is in force
+/// within a second, too.
+const EVERY: Duration = Duration::from_millis(200);
 
 /// Credentials that are refused although they are good. The entries of the admin API are kept in
 /// the data folder; those of the file stand in the file alone.
@@ -36,15 +43,41 @@ pub(crate) fn schema() -> Json {
 }
 
 /// The entries of the file.
-pub(crate) struct DeniedFile(Vec<Denied>);
+pub(crate) struct DenyListFile(Arc<FileEntries>);
 
-impl Content for DeniedFile {
+impl Content for DenyListFile {
     const NAME: &'static str = "deny list";
+    const CHANGED: EventKind = EventKind::DenyChanged;
 
     fn parse(text: &str) -> Result<Self, FileProblem> {
-        parse_file(text).map(Self)
+        parse_file(text).map(|entries| Self(Arc::new(entries)))
+    }
+
+    fn changes(&self, before: &Self) -> Changes {
+        Changes::between(before.named(), self.named())
     }
 }
+
+impl DenyListFile {
+    /// The entries by what they name.
+    fn named(&self) -> impl Iterator<Item = (EntryName<'_>, &Denied)> {
+        let entries = self.0.iter();
+        entries.map(|it| (EntryName(it.kind, &it.name), it))
+    }
+}
+
+/// What an entry names. It is shown such as `sub ann`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct EntryName<'a>(Kind, &'a str);
+
+impl fmt::Display for EntryName<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} {}", self.0.name(), self.1)
+    }
+}
+
+/// What the audit stream calls the list.
+const TARGET: &str = "deny list";
 
 /// What has to be done for the deny list, if anything. Every problem is reported.
 pub(crate) fn read(
@@ -69,10 +102,10 @@ pub(crate) fn read(
         None => None,
         Some(name) => {
             let hint = "an entry is a line such as `{\"sub\":\"ann\",\"reason\":\"left\"}`";
-            let entries = read_file::<DeniedFile>(name, hint, surroundings, report)?;
+            let entries = read_file::<DenyListFile>(name, hint, surroundings, report)?;
             if !revocations.is_on() {
                 // Before anything is served; later on the source does it.
-                revocations.set_file(entries.0.clone());
+                revocations.set_file(Arc::clone(&entries.0));
             }
             let path = surroundings.path(name);
             let key = StateKey::shared(&path.to_string_lossy(), "deny_list");
@@ -84,11 +117,12 @@ pub(crate) fn read(
         _needed: revocations.need(),
         revocations,
         file,
+        audit: Audit::of(surroundings.states),
     }))
 }
 
 fn plan(list: DenyList) -> SourcePlan {
-    source::plan("deny list".to_owned(), Arc::new(list))
+    source::plan("deny list".to_owned(), Arc::new(Repeated(list)))
 }
 
 /// Puts the list in force, follows its file and forgets what has expired; or puts it out of force
@@ -96,64 +130,72 @@ fn plan(list: DenyList) -> SourcePlan {
 enum DenyList {
     On {
         revocations: Arc<Revocations>,
-        file: Option<Arc<WatchedFile<DeniedFile>>>,
+        file: Option<Arc<WatchedFile<DenyListFile>>>,
+        audit: Arc<Audit>,
         _needed: Arc<()>,
     },
     Off(Arc<Revocations>),
 }
 
-impl Source for DenyList {
-    fn run<'a>(
+impl Periodic for DenyList {
+    fn turn<'a>(
         &'a self,
-        _: &'a Arc<dyn Started>,
+        is_first: bool,
         services: &'a dyn Services,
-        mut stop: LocalFuture<'static, ()>,
-    ) -> LocalFuture<'a, ()> {
+    ) -> LocalFuture<'a, Option<Instant>> {
         Box::pin(async move {
-            let (revocations, file) = match self {
+            let (revocations, file, audit) = match self {
                 Self::Off(revocations) => {
                     revocations.set_on(false);
-                    return stop.await;
+                    return None;
                 }
                 Self::On {
-                    revocations, file, ..
-                } => (revocations, file),
+                    revocations,
+                    file,
+                    audit,
+                    ..
+                } => (revocations, file, audit),
             };
-            match file {
-                None => revocations.set_file(Vec::new()),
-                Some(file) => {
-                    file.forget();
-                    revocations.set_file(file.content().0.clone());
+            if is_first {
+                match file {
+                    None => revocations.set_file(Arc::default()),
+                    Some(file) => {
+                        file.forget();
+                        revocations.set_file(Arc::clone(&file.content().0));
+                    }
                 }
+                revocations.set_on(true);
             }
-            revocations.set_on(true);
-            loop {
-                let (revocations, file) = (Arc::clone(revocations), file.clone());
-                let work = move || look(&revocations, file.as_deref());
-                services.blocking(Box::new(work)).await;
-                let next = services.now() + EVERY;
-                if !wait_until(next, &mut stop, services).await {
-                    return;
-                }
-            }
+            let (revocations, file) = (Arc::clone(revocations), file.clone());
+            let audit = Arc::clone(audit);
+            let work = move || look(&revocations, file.as_deref(), &audit);
+            services.blocking(Box::new(work)).await;
+            Some(services.now() + EVERY)
         })
     }
 }
 
 /// Takes a changed file, and forgets what has expired. Blocks.
-fn look(revocations: &Revocations, file: Option<&WatchedFile<DeniedFile>>) {
+fn look(revocations: &Revocations, file: Option<&WatchedFile<DenyListFile>>, audit: &Audit) {
+    let before = file.map(WatchedFile::content);
     match file.map(WatchedFile::look) {
         Some(Ok(true)) => {
-            if let Some(file) = file {
-                let entries = file.content().0.clone();
+            if let (Some(file), Some(before)) = (file, before) {
+                let content = file.content();
+                let entries = Arc::clone(&content.0);
                 tracing::info!(target: "auth", entries = entries.len(), "the deny list was read");
+                // In force first: to compare two large files takes a while.
                 revocations.set_file(entries);
+                audit_change(audit, TARGET, &*before, &*content);
             }
         }
-        Some(Err(problem)) => tracing::warn!(
-            target: "auth", problem,
-            "the file of the deny list cannot be used; its entries stay as they are"
-        ),
+        Some(Err(problem)) => {
+            tracing::warn!(
+                target: "auth", problem,
+                "the file of the deny list cannot be used; its entries stay as they are"
+            );
+            audit_problem::<DenyListFile>(audit, TARGET, &problem);
+        }
         Some(Ok(false)) | None => {}
     }
     revocations.forget();

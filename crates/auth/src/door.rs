@@ -3,11 +3,12 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use access::credentials::{Problem, Source};
+use access::credentials::{ACCESS_TOKEN, Problem, Source};
 use component::access::{
-    AccessPage, Admitted, Caller, Door, DoorContext, Judgement, Place, RequestHead,
+    AccessPage, Admitted, Caller, CredentialLocation, Door, DoorContext, Judgement, RequestHead,
     SUBPROTOCOL_FIELD, TICKET_PARAMETER, TOKEN_SUBPROTOCOL,
 };
+use component::audit::{Audit, Origin, Refusal};
 use component::definition::compile_expression;
 use component::exchange::{Exchange, FlowContext};
 use component::handler::{LocalFuture, Services};
@@ -17,11 +18,14 @@ use message::{Reply, Request};
 
 use crate::codes::BAD_AUTH;
 use crate::config::AuthConfig;
-use crate::credential::{ACCESS_TOKEN, Carrier, Credential, Finder, TokenSchemes, TokenSources};
+use crate::credential::{Carrier, Credential, Finder, TokenSchemes, TokenSources};
 use crate::possession::Dpop;
 use crate::refusal::{self, Refusals};
-use crate::tickets::{self, Shown, TicketDesk};
+use crate::tickets::{self, PresentedTicket, TicketDesk};
 use crate::way::{Check, Checked, Known, Rejection, Way};
+
+/// The reason of refusals of addresses that have sent too many wrong credentials.
+const LIMITED: &str = "limited";
 
 /// A door with its ways.
 pub(crate) struct AccessDoor {
@@ -38,20 +42,24 @@ pub(crate) struct AccessDoor {
     sources: TokenSources,
     tickets: Option<TicketDesk>,
     /// The credentials that browsers send by themselves and that go no further.
-    implied: Option<Arc<[Place]>>,
+    implied: Option<Arc<[CredentialLocation]>>,
+    /// Where refusals go beside the log.
+    audit: Arc<Audit>,
 }
 
-/// How a credential has come: what is taken out of the request, and what stands for a ticket.
-struct Entry {
+/// A credential as it was presented: which way judges it, and what is taken out of the request.
+struct Entry<'a> {
+    way: &'a Arc<dyn Way>,
     source: Source,
-    /// Whether it is a token with a proof of possession.
+    /// Whether a token came with a DPoP proof.
     has_proof: bool,
-    shown: Option<Shown>,
+    shown: Option<PresentedTicket>,
 }
 
-impl Entry {
-    fn of(credential: &Credential<'_>) -> Self {
+impl<'a> Entry<'a> {
+    fn of(way: &'a Arc<dyn Way>, credential: &Credential<'_>) -> Self {
         Self {
+            way,
             source: credential.source,
             has_proof: credential.proof.is_some(),
             shown: None,
@@ -84,10 +92,10 @@ impl AccessDoor {
         let mut secret_parameters: Vec<_> = carriers.iter().filter_map(parameter).collect();
         let tokens = || ways.iter().filter(|it| *it.carrier() == Carrier::Bearer);
         let schemes = TokenSchemes {
-            bearer: tokens().any(|it| it.dpop() != Dpop::Required),
-            dpop: tokens().any(|it| it.dpop() != Dpop::Ignored),
+            bearer: tokens().any(|it| it.properties().dpop != Dpop::Required),
+            dpop: tokens().any(|it| it.properties().dpop != Dpop::Ignored),
         };
-        let sources = tokens().map(|way| way.token_sources());
+        let sources = tokens().map(|way| way.properties().token_sources);
         let sources = sources.fold(TokenSources::default(), TokenSources::or);
         if sources.query {
             secret_parameters.push(ACCESS_TOKEN.into());
@@ -104,19 +112,26 @@ impl AccessDoor {
             sources,
             tickets: None,
             implied: None,
+            audit: Arc::default(),
         }
         .with_implied())
     }
 
+    /// Has refusals told to the audit stream.
+    pub fn with_audit(mut self, audit: &Arc<Audit>) -> Self {
+        self.audit = Arc::clone(audit);
+        self
+    }
+
     /// Notes what browsers may send along beside the credential that counts.
     fn with_implied(mut self) -> Self {
-        let cookies = self.ways.iter().filter(|it| !it.passes());
+        let cookies = self.ways.iter().filter(|it| !it.properties().passes);
         let cookies = cookies.filter_map(|it| match it.carrier() {
-            Carrier::Cookie(name) => Some(Place::Cookie(Arc::clone(name))),
+            Carrier::Cookie(name) => Some(CredentialLocation::Cookie(Arc::clone(name))),
             _ => None,
         });
-        let ticket = self.tickets.as_ref().map(|_| Place::Ticket);
-        let implied: Arc<[Place]> = cookies.chain(ticket).collect();
+        let ticket = self.tickets.as_ref().map(|_| CredentialLocation::Ticket);
+        let implied: Arc<[CredentialLocation]> = cookies.chain(ticket).collect();
         self.implied = (!implied.is_empty()).then_some(implied);
         self
     }
@@ -131,12 +146,6 @@ impl AccessDoor {
             self.secret_parameters.push(TICKET_PARAMETER.into());
         }
         self.with_implied()
-    }
-
-    /// The name of the first way that passes a credential on for which there could be a ticket.
-    pub fn passing_way(&self) -> Option<&Arc<str>> {
-        let passes = |way: &&Arc<dyn Way>| way.passes() && can_come_again(&***way);
-        self.ways.iter().find(passes).map(|way| way.name())
     }
 
     /// Adds what callers must have beside a credential. Every problem is reported.
@@ -175,20 +184,23 @@ impl AccessDoor {
     fn way(&self, credential: &Credential<'_>, head: RequestHead<'_>) -> Option<&Arc<dyn Way>> {
         let carrier = self.finder.carriers().get(credential.carrier)?;
         let is_token = *carrier == Carrier::Bearer;
-        let is_from = |way: &dyn Way| !is_token || way.token_sources().allow(credential.source);
+        let is_from =
+            |way: &dyn Way| !is_token || way.properties().token_sources.allow(credential.source);
         let is_it = |way: &&Arc<dyn Way>| way.carrier() == carrier && is_from(&***way);
         let ways = || self.ways.iter().filter(is_it);
         let first = ways().next()?;
         // What a credential says of itself is not read where there is no choice.
-        if ways().nth(1).is_none() && (self.always().is_none() || !first.tells_apart()) {
+        if ways().nth(1).is_none() && (self.always().is_none() || !first.properties().tells_apart) {
             return Some(first);
         }
-        let told = ways().find(|it| it.tells_apart() && it.takes(&credential.value, head));
-        let other = || ways().find(|it| !it.tells_apart());
+        let told =
+            ways().find(|it| it.properties().tells_apart && it.takes(&credential.value, head));
+        let other = || ways().find(|it| !it.properties().tells_apart);
         Some(told.or_else(other).or(self.always()).unwrap_or(first))
     }
 
-    /// What the first way that has an answer for it makes of a request without a credential.
+    /// Answers a request without a credential by the first way that can, such as one that redirects
+    /// browsers to a login.
     #[cold]
     fn invite<'a>(
         &'a self,
@@ -205,34 +217,36 @@ impl AccessDoor {
         (*last.carrier() == Carrier::Always).then_some(last)
     }
 
-    /// Whether whoever a way knows may come in. `has_proof` is whether the credential is a token
-    /// with a proof of possession.
+    /// Decides whether the caller that a way has found may come in.
     fn known(
         &self,
-        (way, has_proof): (&dyn Way, bool),
+        entry: &Entry<'_>,
         checked: Checked,
         head: RequestHead<'_>,
         services: &dyn Services,
     ) -> Result<Known, Box<Reply>> {
         let Known { caller, settlement } = match checked {
             Ok(known) => known,
-            Err(rejection) => return Err(self.reject((way, has_proof), rejection, head)),
+            Err(rejection) => return Err(self.reject(entry, rejection, None, head)),
         };
         if caller.is_denied(&|| services.wall().as_secs()) {
-            return Err(self.reject((way, has_proof), Rejection::Invalid("denied"), head));
+            let rejection = Rejection::Invalid("denied");
+            return Err(self.reject(entry, rejection, Some(&caller), head));
         }
         // In a log or a header it would be something else than a name.
         if caller.id.chars().any(char::is_control) {
             let rejection = Rejection::Invalid("control_character_in_id");
-            return Err(self.reject((way, has_proof), rejection, head));
+            return Err(self.reject(entry, rejection, None, head));
         }
-        self.check_demands(way, &caller, head, || match (&self.require, head.message) {
-            (None, _) => true,
-            (Some(_), None) => false,
-            (Some(condition), Some(message)) => {
-                let mut message = message.clone();
-                message.caller = Some(Arc::clone(&caller) as _);
-                condition.holds(message, services)
+        self.check_demands(&**entry.way, &caller, head, || {
+            match (&self.require, head.message) {
+                (None, _) => true,
+                (Some(_), None) => false,
+                (Some(condition), Some(message)) => {
+                    let mut message = message.clone();
+                    message.caller = Some(Arc::clone(&caller) as _);
+                    condition.holds(message, services)
+                }
             }
         })?;
         Ok(Known { caller, settlement })
@@ -240,13 +254,13 @@ impl AccessDoor {
 
     fn decide(
         &self,
-        (way, entry): (&dyn Way, &Entry),
+        entry: &Entry<'_>,
         checked: Checked,
         head: RequestHead<'_>,
         services: &dyn Services,
     ) -> Result<Admitted, Box<Reply>> {
-        let by = (way, entry.has_proof);
-        let Known { caller, settlement } = self.known(by, checked, head, services)?;
+        let way = entry.way;
+        let Known { caller, settlement } = self.known(entry, checked, head, services)?;
         let mut admitted = Admitted {
             caller,
             strip: None,
@@ -256,7 +270,8 @@ impl AccessDoor {
             successor: None,
         };
         if let Some(shown) = &entry.shown {
-            admitted.strip = Some(Place::Ticket);
+            admitted.strip = Some(CredentialLocation::Ticket);
+            admitted.keep_private();
             let desk = self.tickets.as_ref().filter(|_| shown.is_ticket);
             let at = (head.is_secure, services);
             let cookie = desk.and_then(|desk| desk.cookie(&shown.grant, &admitted.caller, at));
@@ -267,15 +282,18 @@ impl AccessDoor {
             return Ok(admitted);
         }
         let place = match entry.has_proof {
-            true => Some(Place::Dpop),
+            true => Some(CredentialLocation::Dpop),
             false => way.carrier().place(entry.source),
         };
-        if place == Some(Place::Subprotocol) {
+        if place == Some(CredentialLocation::Subprotocol) {
             let chosen = TOKEN_SUBPROTOCOL.to_owned();
             admitted.reply_fields.push((SUBPROTOCOL_FIELD, chosen));
         }
+        if matches!(place, Some(CredentialLocation::Query(_))) {
+            admitted.keep_private();
+        }
         // A token among subprotocols is none that a back end could choose.
-        let passes = way.passes() && place != Some(Place::Subprotocol);
+        let passes = way.properties().passes && place != Some(CredentialLocation::Subprotocol);
         admitted.strip = place.filter(|_| !passes);
         Ok(admitted)
     }
@@ -283,22 +301,52 @@ impl AccessDoor {
     /// Judges a request by what its way makes of the credential.
     fn end<'a>(
         &'a self,
-        (way, entry): (&'a Arc<dyn Way>, Entry),
+        entry: Entry<'a>,
         check: Check<'a>,
         head: RequestHead<'a>,
         services: &'a dyn Services,
     ) -> Judgement<'a> {
         match check {
             Check::NeedsBody => Judgement::NeedsBody,
-            Check::Ready(checked) => {
-                let by = (&**way, &entry);
-                Judgement::Ready(self.decide(by, checked, head, services))
-            }
+            Check::Ready(checked) => Judgement::Ready(self.decide(&entry, checked, head, services)),
             Check::Pending(check) => Judgement::Pending(Box::pin(async move {
                 let checked = check.await;
-                self.decide((&**way, &entry), checked, head, services)
+                self.decide(&entry, checked, head, services)
             })),
         }
+    }
+
+    /// Judges a request of a browser that has logged in by several of the ways: the first session
+    /// that is good counts, in the order of the ways.
+    #[cold]
+    fn judge_cookies<'a>(
+        &'a self,
+        cookies: Vec<Credential<'a>>,
+        head: RequestHead<'a>,
+        services: &'a dyn Services,
+    ) -> Judgement<'a> {
+        Judgement::Pending(Box::pin(async move {
+            let mut refused = None;
+            for cookie in cookies {
+                let Some(way) = self.way(&cookie, head) else {
+                    continue;
+                };
+                let entry = Entry::of(way, &cookie);
+                let checked = match way.check(cookie, head, services) {
+                    Check::Ready(checked) => checked,
+                    Check::Pending(check) => check.await,
+                    Check::NeedsBody => continue,
+                };
+                if checked.is_ok() {
+                    return self.decide(&entry, checked, head, services);
+                }
+                refused.get_or_insert((entry, checked));
+            }
+            match refused {
+                Some((entry, checked)) => self.decide(&entry, checked, head, services),
+                None => Err(self.refuse_unknown(head)),
+            }
+        }))
     }
 
     /// Whether a request shows a credential on purpose.
@@ -333,28 +381,42 @@ impl AccessDoor {
             ..Credential::none(carrier)
         });
         let found = credential.and_then(|it| Some((self.way(&it, head)?, it)));
+        let found = found.filter(|(way, _)| can_come_again(&***way));
         let Some((way, credential)) = found else {
             return refuse(Rejection::Invalid("ticket_of_another_way"));
         };
         let entry = Entry {
             shown: Some(shown),
-            ..Entry::of(&credential)
+            ..Entry::of(way, &credential)
         };
         let check = way.check(credential, head, services);
-        Some(self.end((way, entry), check, head, services))
+        Some(self.end(entry, check, head, services))
     }
 
     fn refuse_ticket(&self, rejection: Rejection, head: RequestHead<'_>) -> Box<Reply> {
-        let (Rejection::Invalid(reason) | Rejection::Unavailable(reason)) = rejection else {
-            return match rejection {
-                Rejection::Limited(wait) => refusal::limited(wait),
-                _ => refusal::unavailable(),
-            };
+        let (reason, reply) = match rejection {
+            Rejection::Invalid(reason) => (reason, self.refusals.unknown()),
+            Rejection::Answered(reason, reply) => (reason, reply),
+            Rejection::Limited(wait) => (LIMITED, refusal::limited(wait)),
+            Rejection::Proof(reason) | Rejection::Unavailable(reason) => {
+                (reason, refusal::unavailable())
+            }
         };
-        tracing::debug!(
-            target: "auth", door = %self.name, peer = %head.peer, reason, "refused"
-        );
-        self.refusals.unknown()
+        self.note((None, None), reason, head, reply)
+    }
+
+    /// The reply to a request without a credential.
+    #[cold]
+    fn refuse_unknown(&self, head: RequestHead<'_>) -> Box<Reply> {
+        let reply = self.refusals.unknown();
+        self.note((None, None), "no_credential", head, reply)
+    }
+
+    /// The reply to a request with two credentials, or one that nobody can read.
+    #[cold]
+    fn refuse_unreadable(&self, problem: Problem, head: RequestHead<'_>) -> Box<Reply> {
+        let reply = self.refusals.unreadable(problem);
+        self.note((None, None), problem.name(), head, reply)
     }
 
     /// Gives a ticket for the credential of a request.
@@ -367,24 +429,41 @@ impl AccessDoor {
             return Err(refusal::no_tickets());
         };
         let found = self.finder.find(head);
-        let found = found.map_err(|problem| self.refusals.unreadable(problem))?;
-        let found = found.ok_or_else(|| self.refusals.unknown())?;
+        let found = found.map_err(|problem| self.refuse_unreadable(problem, head))?;
+        let found = found.ok_or_else(|| self.refuse_unknown(head))?;
         let carrier = self.finder.carriers().get(found.carrier);
         let name = carrier.and_then(Carrier::ticket_name);
         // A proof of possession is good once: the token could not be shown again.
         let name = name.filter(|_| found.proof.is_none());
-        let name = name.ok_or_else(refusal::no_tickets)?;
+        let no_tickets = || {
+            self.note(
+                (None, None),
+                "no_ticket_for_it",
+                head,
+                refusal::no_tickets(),
+            )
+        };
+        let name = name.ok_or_else(no_tickets)?;
         let way = self.way(&found, head);
-        let way = way.ok_or_else(|| self.refusals.unknown())?;
+        let way = way.ok_or_else(|| self.refuse_unknown(head))?;
+        // One that takes every request looks at the credential itself, which is not there then.
+        if !can_come_again(&**way) {
+            return Err(no_tickets());
+        }
         let credential = found.value.to_vec();
+        let entry = Entry::of(way, &found);
         let checked = match way.check(found, head, services) {
             Check::Ready(checked) => checked,
             Check::Pending(check) => check.await,
             // Only of signatures, which have no name.
-            Check::NeedsBody => return Err(refusal::no_tickets()),
+            Check::NeedsBody => return Err(no_tickets()),
         };
-        let known = self.known((&**way, false), checked, head, services)?;
-        desk.give(&known.caller, (name, credential), head, services)
+        let known = self.known(&entry, checked, head, services)?;
+        let given = desk.give(&known.caller, (name, credential), head, services);
+        given.map_err(|(reason, reply)| {
+            let who = (Some(&**entry.way), Some(&*known.caller));
+            self.note(who, reason, head, reply)
+        })
     }
 
     /// Whether a caller has what is demanded beside a credential.
@@ -397,12 +476,12 @@ impl AccessDoor {
     ) -> Result<(), Box<Reply>> {
         let has = |scope: &String| caller.scopes.contains(scope);
         if !self.scopes.iter().all(has) {
-            self.log(way, "scope", head);
-            return Err(self.refusals.forbidden(way.carrier(), &self.scopes));
+            let reply = self.refusals.forbidden(way.carrier(), &self.scopes);
+            return Err(self.note((Some(way), Some(caller)), "scope", head, reply));
         }
         if !requirement() {
-            self.log(way, "require", head);
-            return Err(self.refusals.forbidden(way.carrier(), &[]));
+            let reply = self.refusals.forbidden(way.carrier(), &[]);
+            return Err(self.note((Some(way), Some(caller)), "require", head, reply));
         }
         Ok(())
     }
@@ -410,46 +489,58 @@ impl AccessDoor {
     #[cold]
     fn reject(
         &self,
-        (way, has_proof): (&dyn Way, bool),
+        entry: &Entry<'_>,
         rejection: Rejection,
+        caller: Option<&Caller>,
         head: RequestHead<'_>,
     ) -> Box<Reply> {
-        match rejection {
+        let way = &**entry.way;
+        let (reason, reply) = match rejection {
             Rejection::Invalid(reason) => {
-                self.log(way, reason, head);
-                self.refusals.invalid(way.carrier(), has_proof)
+                let reply = self.refusals.invalid(way.carrier(), entry.has_proof);
+                (Cow::Borrowed(reason), reply)
             }
             Rejection::Proof(reason) => {
-                self.log(way, &format!("proof_{reason}"), head);
-                self.refusals.unproved()
+                (format!("proof_{reason}").into(), self.refusals.unproved())
             }
-            Rejection::Unavailable(reason) => {
-                self.log(way, reason, head);
-                refusal::unavailable()
-            }
-            Rejection::Limited(wait) => {
-                self.log(way, "limited", head);
-                refusal::limited(wait)
-            }
-            Rejection::Answered(reason, reply) => {
-                self.log(way, reason, head);
-                reply
-            }
-        }
+            Rejection::Unavailable(reason) => (reason.into(), refusal::unavailable()),
+            Rejection::Limited(wait) => (LIMITED.into(), refusal::limited(wait)),
+            Rejection::Answered(reason, reply) => (reason.into(), reply),
+        };
+        self.note((Some(way), caller), &reason, head, reply)
     }
 
+    /// Logs a refusal and tells the audit stream, unless it only sends a browser to log in.
     #[cold]
-    fn log(&self, way: &dyn Way, reason: &str, head: RequestHead<'_>) {
+    fn note(
+        &self,
+        (way, caller): (Option<&dyn Way>, Option<&Caller>),
+        reason: &str,
+        head: RequestHead<'_>,
+        reply: Box<Reply>,
+    ) -> Box<Reply> {
+        let way = way.map(|it| it.name());
+        let shown = way.map(|it| &**it);
         tracing::debug!(
-            target: "auth", door = %self.name, way = %way.name(), peer = %head.peer, reason,
-            "refused"
+            target: "auth", door = %self.name, way = shown, peer = %head.peer, reason, "refused"
         );
+        if reply.status >= 400 {
+            let refusal = Refusal {
+                way,
+                id: caller.map(|it| &it.id),
+                reason,
+                status: Some(reply.status),
+                target: &self.name,
+            };
+            self.audit.refused(&refusal, || Origin::from(&head));
+        }
+        reply
     }
 }
 
 /// Whether credentials of a way can be presented again, so that a ticket can stand for them.
 fn can_come_again(way: &dyn Way) -> bool {
-    way.carrier().ticket_name().is_some() && way.dpop() != Dpop::Required
+    way.carrier().ticket_name().is_some() && way.properties().dpop != Dpop::Required
 }
 
 fn condition(require: &Spanned<String>, context: &mut DoorContext<'_>) -> Option<Condition> {
@@ -487,7 +578,7 @@ impl Condition {
 
 impl Door for AccessDoor {
     fn judge<'a>(&'a self, head: RequestHead<'a>, services: &'a dyn Services) -> Judgement<'a> {
-        let refuse = |problem| Judgement::Ready(Err(self.refusals.unreadable(problem)));
+        let refuse = |problem| Judgement::Ready(Err(self.refuse_unreadable(problem, head)));
         let found = match self.finder.find(head) {
             Ok(found) => found,
             Err(problem) => return refuse(problem),
@@ -506,18 +597,39 @@ impl Door for AccessDoor {
             }
         }
         let (way, credential) = match found {
-            Some(found) => (self.way(&found, head), found),
+            Some(found) => {
+                let others = match self.finder.other_cookies(&found, head) {
+                    Ok(others) => others,
+                    Err(problem) => return refuse(problem),
+                };
+                if !others.is_empty() {
+                    let all = std::iter::once(found).chain(others);
+                    return self.judge_cookies(all.collect(), head, services);
+                }
+                (self.way(&found, head), found)
+            }
             None => (self.always(), Credential::none(0)),
         };
-        let entry = Entry::of(&credential);
-        let (way, check) = match way {
-            Some(way) => (way, way.check(credential, head, services)),
+        let (entry, check) = match way {
+            Some(way) => {
+                let entry = Entry::of(way, &credential);
+                (entry, way.check(credential, head, services))
+            }
             None => match self.invite(head, services) {
-                Some(invited) => invited,
-                None => return Judgement::Ready(Err(self.refusals.unknown())),
+                Some((way, check)) => (Entry::of(way, &credential), check),
+                None => return Judgement::Ready(Err(self.refuse_unknown(head))),
             },
         };
-        self.end((way, entry), check, head, services)
+        // The connection has it, whoever asks: somebody without a credential of their own may log
+        // in.
+        if *entry.way.carrier() == Carrier::Certificate
+            && matches!(check, Check::Ready(Err(Rejection::Invalid(_))))
+            && let Some((way, check)) = self.invite(head, services)
+        {
+            let entry = Entry { way, ..entry };
+            return self.end(entry, check, head, services);
+        }
+        self.end(entry, check, head, services)
     }
 
     fn pages(&self) -> Vec<AccessPage> {
@@ -527,11 +639,11 @@ impl Door for AccessDoor {
     fn needs_message(&self) -> bool {
         self.tickets.is_some()
             || self.require.is_some()
-            || self.ways.iter().any(|it| it.needs_message())
+            || self.ways.iter().any(|it| it.properties().needs_message)
     }
 
     fn reads_body(&self) -> bool {
-        self.ways.iter().any(|it| it.reads_body())
+        self.ways.iter().any(|it| it.properties().reads_body)
     }
 
     fn reads_certificate(&self) -> bool {
@@ -540,7 +652,9 @@ impl Door for AccessDoor {
     }
 
     fn judges_once(&self) -> bool {
-        self.ways.iter().any(|it| it.dpop() != Dpop::Ignored)
+        self.ways
+            .iter()
+            .any(|it| it.properties().dpop != Dpop::Ignored)
     }
 
     fn rewrites_fields(&self) -> bool {
@@ -549,6 +663,11 @@ impl Door for AccessDoor {
 
     fn gives_tickets(&self) -> bool {
         self.tickets.is_some()
+    }
+
+    fn passing_way(&self) -> Option<&Arc<str>> {
+        let passes = |way: &&Arc<dyn Way>| way.properties().passes && can_come_again(&***way);
+        self.ways.iter().find(passes).map(|way| way.name())
     }
 
     fn ticket<'a>(

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use access::guessing::{Budget, FailedChecks, UnderWay};
+use access::guessing::{Budget, FailedChecks, PendingChecks};
 use component::handler::{Services, within};
 use component::state::{Measure, State, StateKey, States};
 use tokio::sync::Notify;
@@ -16,8 +16,8 @@ use crate::way::Rejection;
 /// The failed checks of all ways and workers.
 pub(crate) struct Guesses {
     checks: Mutex<FailedChecks>,
-    /// Those that wait for other systems.
-    under_way: Mutex<UnderWay<Arc<Notify>>>,
+    /// The checks that ask other systems.
+    pending: Mutex<PendingChecks<Arc<Notify>>>,
     /// Whether nothing has failed lately, so that nobody has to ask the table.
     is_quiet: AtomicBool,
     refused: AtomicU64,
@@ -27,7 +27,7 @@ impl Default for Guesses {
     fn default() -> Self {
         Self {
             checks: Mutex::new(FailedChecks::new(Budget::default(), Instant::now())),
-            under_way: Mutex::default(),
+            pending: Mutex::default(),
             is_quiet: AtomicBool::new(true),
             refused: AtomicU64::new(0),
         }
@@ -77,10 +77,9 @@ impl Guesses {
         Rejection::Limited(wait)
     }
 
-    /// The same for a check that waits for another system. Many clients may share an address, and
-    /// their tokens may be good: a check for which there is no room while others are under way
-    /// waits up to this long for one of them to be given back. It may be dropped before its end,
-    /// and is given back then, too.
+    /// Begins a check that asks another system. Many clients may share an address, and their tokens
+    /// may be good: when the budget is used up by pending checks, this waits up to `time` for one
+    /// of them to be given back. The check is given back when it is dropped, too.
     ///
     /// # Errors
     /// As [`Guesses::look`], and when too many wait.
@@ -89,7 +88,7 @@ impl Guesses {
         address: IpAddr,
         time: Duration,
         services: &dyn Services,
-    ) -> Result<Begun, Rejection> {
+    ) -> Result<PendingCheck, Rejection> {
         let wait = match self.try_begin(address, services.now()) {
             Ok(begun) => return Ok(begun),
             Err(wait) => wait,
@@ -101,10 +100,14 @@ impl Guesses {
         turn.unwrap_or(Err(wait)).map_err(|wait| self.limited(wait))
     }
 
-    fn try_begin(self: &Arc<Self>, address: IpAddr, now: Instant) -> Result<Begun, Duration> {
+    fn try_begin(
+        self: &Arc<Self>,
+        address: IpAddr,
+        now: Instant,
+    ) -> Result<PendingCheck, Duration> {
         self.try_take(address, now)?;
-        self.under_way().begin(address);
-        Ok(Begun {
+        self.pending().begin(address);
+        Ok(PendingCheck {
             guesses: Arc::clone(self),
             address,
             since: now,
@@ -112,8 +115,8 @@ impl Guesses {
         })
     }
 
-    fn under_way(&self) -> MutexGuard<'_, UnderWay<Arc<Notify>>> {
-        let locked = self.under_way.lock();
+    fn pending(&self) -> MutexGuard<'_, PendingChecks<Arc<Notify>>> {
+        let locked = self.pending.lock();
         locked.unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -129,27 +132,37 @@ impl Guesses {
     }
 }
 
-/// A check under way: given back when this is dropped, unless it has failed.
-pub(crate) struct Begun {
+/// A pending check: given back when this is dropped, unless it has failed.
+pub(crate) struct PendingCheck {
     guesses: Arc<Guesses>,
     address: IpAddr,
     since: Instant,
     has_failed: bool,
 }
 
-impl Begun {
+impl PendingCheck {
     /// The credential was wrong.
     pub fn fail(mut self) {
         self.has_failed = true;
     }
+
+    /// From here on a client that leaves does not get it back: somebody is being asked already.
+    pub fn count_if_dropped(&mut self) {
+        self.has_failed = true;
+    }
+
+    /// The credential was not wrong, after all.
+    pub fn give_back(mut self) {
+        self.has_failed = false;
+    }
 }
 
-impl Drop for Begun {
+impl Drop for PendingCheck {
     fn drop(&mut self) {
         if !self.has_failed {
             self.guesses.give_back(self.address, self.since);
         }
-        let ended = self.guesses.under_way().end(self.address);
+        let ended = self.guesses.pending().end(self.address);
         match ended {
             // Nobody will be woken again, so all find out whether there is room for them.
             Some((waiting, true)) => waiting.notify_waiters(),
@@ -159,7 +172,7 @@ impl Drop for Begun {
     }
 }
 
-/// One that waits for checks of its address that are under way.
+/// A check that waits for pending ones of its address.
 struct Waiting {
     guesses: Arc<Guesses>,
     address: IpAddr,
@@ -169,7 +182,7 @@ struct Waiting {
 impl Waiting {
     /// `None` when there is nothing to wait for, or too many wait.
     fn enter(guesses: &Arc<Guesses>, address: IpAddr) -> Option<Self> {
-        let wake = guesses.under_way().wait(address)?;
+        let wake = guesses.pending().wait(address)?;
         Some(Self {
             guesses: Arc::clone(guesses),
             address,
@@ -178,12 +191,12 @@ impl Waiting {
     }
 
     /// Begins the check when there is room for it.
-    async fn turn(&self, services: &dyn Services) -> Result<Begun, Duration> {
+    async fn turn(&self, services: &dyn Services) -> Result<PendingCheck, Duration> {
         loop {
             let mut woken = pin!(self.wake.notified());
             // From here on a check that ends is noticed.
             woken.as_mut().enable();
-            let is_any = self.guesses.under_way().is_any(self.address);
+            let is_any = self.guesses.pending().is_any(self.address);
             match self.guesses.try_begin(self.address, services.now()) {
                 Err(_) if is_any => woken.await,
                 ended => return ended,
@@ -194,7 +207,7 @@ impl Waiting {
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        self.guesses.under_way().leave(self.address);
+        self.guesses.pending().leave(self.address);
     }
 }
 

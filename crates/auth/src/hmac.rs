@@ -22,7 +22,7 @@ use crate::config::{HmacConfig, SignatureScheme};
 use crate::credential::{Carrier, Credential};
 use crate::failed_checks::Guesses;
 use crate::timing;
-use crate::way::{Check, Checked, Known, Rejection, Way};
+use crate::way::{Check, Checked, Known, Properties, Rejection, Way};
 
 /// How many requests of one sender are remembered: some 15 MB.
 const REMEMBERED_MAX: usize = 100_000;
@@ -31,13 +31,12 @@ const RETRY_AFTER: Duration = Duration::from_secs(5);
 
 /// Bodies signed by one sender.
 pub(crate) struct HmacWay {
-    name: Arc<str>,
+    properties: Properties,
     scheme: Scheme,
     scheme_name: &'static str,
     secrets: Arc<Secrets>,
     /// In seconds.
     tolerance: u64,
-    carrier: Carrier,
     /// How many seconds a request that was taken is remembered.
     keep: u64,
     taken: Arc<TakenRequests>,
@@ -97,12 +96,15 @@ impl HmacWay {
         };
         let replays = || Replays::for_seconds(keep, REMEMBERED_MAX);
         Some(Self {
-            name: Arc::clone(name),
+            properties: Properties {
+                passes: true,
+                reads_body: true,
+                ..Properties::new(name, Carrier::Signature(scheme.field()))
+            },
             scheme,
             scheme_name,
             secrets: Arc::new(secrets),
             tolerance,
-            carrier: Carrier::Signature(scheme.field()),
             keep,
             taken: surroundings
                 .states
@@ -145,7 +147,8 @@ impl HmacWay {
         if let Some(time) = check.signed_at().and_then(|it| i64::try_from(it).ok()) {
             claims.push(("timestamp".to_owned(), integer(time)));
         }
-        Caller::new(&self.name, Arc::clone(&self.name), object(claims))
+        let name = &self.properties.name;
+        Caller::new(name, Arc::clone(name), object(claims))
     }
 
     async fn judge_large(
@@ -175,20 +178,8 @@ fn whole(head: RequestHead<'_>) -> Option<&Request> {
 }
 
 impl Way for HmacWay {
-    fn name(&self) -> &Arc<str> {
-        &self.name
-    }
-
-    fn carrier(&self) -> &Carrier {
-        &self.carrier
-    }
-
-    fn reads_body(&self) -> bool {
-        true
-    }
-
-    fn passes(&self) -> bool {
-        true
+    fn properties(&self) -> &Properties {
+        &self.properties
     }
 
     fn check<'a>(

@@ -24,12 +24,12 @@ use crate::config::IntrospectConfig;
 use crate::credential::{Carrier, Credential, TokenSources};
 use crate::failed_checks::Guesses;
 use crate::jwt::texts;
-use crate::possession::{Dpop, Possession};
+use crate::possession::Possession;
 use crate::recheck::{Asking, OpaqueToken, OpenTokens, Recheck};
 use crate::revocation::Revocations;
-use crate::source;
+use crate::source::{self, Repeated};
 use crate::timing;
-use crate::way::{Check, Checked, Rejection, Way};
+use crate::way::{Check, Checked, Properties, Rejection, Way};
 
 /// How long it is kept that a token is not active.
 const REFUSAL_KEPT: Duration = Duration::from_secs(5);
@@ -38,9 +38,7 @@ const BYTES_EACH: usize = 4;
 
 /// Tokens of one server.
 pub(crate) struct IntrospectWay {
-    name: Arc<str>,
-    passes: bool,
-    sources: TokenSources,
+    properties: Properties,
     timeout: Duration,
     answers: Arc<Answers<Verdict>>,
     asker: Arc<Asker>,
@@ -48,12 +46,12 @@ pub(crate) struct IntrospectWay {
     possession: Possession,
 }
 
-/// Who has a token, or why nobody is let in with it.
-pub(crate) type Verdict = Result<Found, &'static str>;
+/// What the issuer says of a token: whose it is, or why it is refused.
+pub(crate) type Verdict = Result<ActiveToken, &'static str>;
 
-/// Who a token is for, and what that one has to show of itself.
+/// A token that its issuer calls active (RFC 7662): its caller, and what the sender has to prove.
 #[derive(Clone)]
-pub(crate) struct Found {
+pub(crate) struct ActiveToken {
     pub caller: Arc<Caller>,
     pub holder: Holder,
 }
@@ -149,15 +147,19 @@ impl IntrospectWay {
             open: states.get(open_key, OpenTokens::default),
         });
         let answers = states.get(key, || Answers::new(hash));
+        let possession = Possession::of(name, config.dpop.as_ref(), surroundings);
         Some(Self {
-            name: Arc::clone(name),
-            passes,
-            sources,
+            properties: Properties {
+                passes,
+                token_sources: sources,
+                dpop: possession.dpop,
+                ..Properties::new(name, Carrier::Bearer)
+            },
             timeout,
             answers,
             asker,
             guesses: Guesses::of(states),
-            possession: Possession::of(name, config.dpop.as_ref(), surroundings),
+            possession,
         })
     }
 
@@ -195,8 +197,9 @@ impl IntrospectWay {
     ) -> Checked {
         let token = credential.value.to_vec();
         let asker = Arc::clone(&self.asker);
-        // The question has it, not the request: a client that leaves does not get it back. Where
-        // the answer to another one's question is waited for it ends at once: one failure for each.
+        // The question owns the pending check, not the request: a client that disconnects does not
+        // get it back. A request that joins another one's question gives it back at once, so that
+        // one question counts as one failure.
         let begun = self
             .guesses
             .begin(head.peer, self.timeout, services)
@@ -317,7 +320,7 @@ impl Asker {
                     }));
                     let left = expires.map(|at| Duration::from_secs(at.saturating_sub(now)));
                     Answer {
-                        value: Ok(Found {
+                        value: Ok(ActiveToken {
                             caller: Arc::new(caller),
                             holder,
                         }),
@@ -348,24 +351,8 @@ impl Asker {
 }
 
 impl Way for IntrospectWay {
-    fn name(&self) -> &Arc<str> {
-        &self.name
-    }
-
-    fn carrier(&self) -> &Carrier {
-        &Carrier::Bearer
-    }
-
-    fn token_sources(&self) -> TokenSources {
-        self.sources
-    }
-
-    fn dpop(&self) -> Dpop {
-        self.possession.dpop
-    }
-
-    fn passes(&self) -> bool {
-        self.passes
+    fn properties(&self) -> &Properties {
+        &self.properties
     }
 
     fn check<'a>(
@@ -389,8 +376,11 @@ impl Way for IntrospectWay {
     }
 
     fn source(&self) -> Option<SourcePlan> {
-        let recheck = Arc::new(self.recheck());
-        Some(source::plan(format!("auth {}", self.name), recheck))
+        let recheck = Repeated(self.recheck());
+        Some(source::plan(
+            format!("auth {}", self.properties.name),
+            Arc::new(recheck),
+        ))
     }
 
     fn upstreams(&self) -> Vec<&Arc<UpstreamPlan>> {

@@ -7,14 +7,16 @@ use std::time::{Duration, Instant};
 use access::jwt::{Algorithm, Fetch, KeySet, KeySource, Lookup, Snapshot, Times, Waiter};
 use access::oidc::Description;
 use component::handler::{LocalFuture, Services, within};
-use component::source::{Source, Started};
-use component::state::{Measure, State};
+use component::state::{Measure, State, StateKey, States};
+use component::upstream::UpstreamPlan;
+use config::{Report, Spanned};
 use message::{Body, Headers, Method, Reply};
 use serde_json::Value as Json;
 use steps::FixedUrl;
 use tokio::sync::watch;
 
-use crate::source::wait_until;
+use crate::codes::BAD_WAY;
+use crate::source::Periodic;
 
 /// The most bytes of an answer: twice what a set of keys may have, for blanks.
 const ANSWER_MAX: u64 = 2 * access::jwt::KEY_SET_MAX as u64;
@@ -37,48 +39,121 @@ struct Counts {
     failed: u64,
 }
 
-/// Where the keys of an issuer are.
-pub(crate) enum Place {
-    /// At this URL.
+/// What of an issuer is fetched, and where.
+pub(crate) enum KeysLocation {
+    /// The keys at this URL; the issuer's description is not asked for.
     Jwks(FixedUrl),
-    /// Where the issuer's own description says (OpenID Connect Discovery 1.0, section 4), which
-    /// has to name this issuer.
+    /// The issuer's description (OpenID Connect Discovery 1.0, section 4), which has to name this
+    /// issuer, and the keys.
     Discovery {
         description: FixedUrl,
         issuer: String,
-        /// Where the keys may be beside the issuer's own host.
-        elsewhere: Option<KeysOrigin>,
+        keys: DescribedKeys,
     },
-    /// At the second URL, with the description at the first one.
-    DescribedJwks(FixedUrl, String, FixedUrl),
 }
 
-/// Another host on which an issuer has its keys.
+/// Where the keys of an issuer are that describes itself.
+pub(crate) enum DescribedKeys {
+    /// Where the description says, on the host of the issuer.
+    Own,
+    /// Where the description says, on the host of the issuer or on this one.
+    OnOrigin(KeysOrigin),
+    /// At this URL, whatever the description says.
+    At(FixedUrl),
+}
+
+impl DescribedKeys {
+    /// The URL of the keys, by the description of an issuer, which was found at `own`.
+    fn url(&self, description: &Reply, issuer: &str, own: &FixedUrl) -> Result<FixedUrl, String> {
+        let other = match self {
+            Self::Own => None,
+            Self::OnOrigin(other) => Some(other),
+            Self::At(url) => return Ok(url.clone()),
+        };
+        let uri = keys_uri(description, issuer, other.map(|it| &*it.origin))?;
+        let host = other.filter(|_| uri.is_elsewhere);
+        let host = host.map_or(own, |it| &it.url);
+        Ok(host.at(&uri.path, uri.query))
+    }
+}
+
+/// Another host on which an issuer may have its keys.
 pub(crate) struct KeysOrigin {
     /// Scheme and authority, as the file has them.
-    pub origin: String,
+    origin: String,
     /// The system there.
-    pub url: FixedUrl,
+    url: FixedUrl,
 }
 
-impl Place {
-    /// The system that is asked.
+impl KeysOrigin {
+    /// Reads `jwks_origin`; `url` reads a URL. Every problem is reported.
+    pub fn read(
+        origin: &Spanned<String>,
+        url: impl FnOnce(&Spanned<String>, &mut Report) -> Option<FixedUrl>,
+        report: &mut Report,
+    ) -> Option<Self> {
+        let bare = origin.value.trim_end_matches('/');
+        let (_, host) = bare.split_once("://").unwrap_or_default();
+        if host.is_empty() || host.contains(['/', '?', '#']) {
+            let message = format!("`{}` is no scheme and host", origin.value.escape_debug());
+            report
+                .error(BAD_WAY, origin.span, message)
+                .hint("write `https://HOST`");
+            return None;
+        }
+        let root = Spanned {
+            value: format!("{bare}/"),
+            span: origin.span,
+        };
+        Some(Self {
+            origin: bare.to_owned(),
+            url: url(&root, report)?,
+        })
+    }
+}
+
+/// The URL at which an issuer describes itself.
+pub(crate) fn description_url(issuer: &Spanned<String>) -> Spanned<String> {
+    let base = issuer.value.trim_end_matches('/');
+    Spanned {
+        value: format!("{base}/.well-known/openid-configuration"),
+        span: issuer.span,
+    }
+}
+
+impl KeysLocation {
+    /// The system that is asked first.
     pub fn url(&self) -> &FixedUrl {
         match self {
             Self::Jwks(url)
-            | Self::DescribedJwks(url, ..)
             | Self::Discovery {
                 description: url, ..
             } => url,
         }
     }
 
-    /// Another system that has the keys, where it is another one.
-    pub fn keys_url(&self) -> Option<&FixedUrl> {
+    /// The other system that may have the keys.
+    fn keys_url(&self) -> Option<&FixedUrl> {
         match self {
-            Self::DescribedJwks(_, _, url) => Some(url),
+            Self::Discovery { keys, .. } => match keys {
+                DescribedKeys::Own => None,
+                DescribedKeys::OnOrigin(other) => Some(&other.url),
+                DescribedKeys::At(url) => Some(url),
+            },
             Self::Jwks(_) => None,
-            Self::Discovery { elsewhere, .. } => Some(&elsewhere.as_ref()?.url),
+        }
+    }
+
+    /// The keys in this process: all that they depend on tells them from others.
+    fn state_key(&self, name: &str, rsa: Algorithm) -> StateKey {
+        let (kind, issuer) = match self {
+            Self::Jwks(_) => ("jwks", None),
+            Self::Discovery { issuer, .. } => ("discovery", Some(issuer)),
+        };
+        let (url, keys_url) = (self.url(), self.keys_url());
+        StateKey {
+            settings: format!("{url:?} {issuer:?} {rsa:?} {keys_url:?}"),
+            ..StateKey::shared(name, kind)
         }
     }
 }
@@ -88,9 +163,9 @@ pub(crate) struct Fetcher {
     /// The way's name, for logs.
     pub name: Arc<str>,
     pub keys: Arc<IssuerKeys>,
-    pub place: Place,
-    /// What RSA keys are used with that name no algorithm.
-    pub rsa: Algorithm,
+    pub location: KeysLocation,
+    /// The algorithm of RSA keys that name none.
+    rsa: Algorithm,
 }
 
 impl Default for IssuerKeys {
@@ -165,6 +240,23 @@ impl Drop for Waiting<'_> {
 }
 
 impl Fetcher {
+    /// One for the way of this name.
+    pub fn new(name: &Arc<str>, location: KeysLocation, rsa: Algorithm, states: &States) -> Self {
+        let key = location.state_key(name, rsa);
+        Self {
+            name: Arc::clone(name),
+            keys: states.get(key, IssuerKeys::default),
+            location,
+            rsa,
+        }
+    }
+
+    /// The systems that it asks.
+    pub fn upstreams(&self) -> impl Iterator<Item = &Arc<UpstreamPlan>> {
+        let urls = std::iter::once(self.location.url()).chain(self.location.keys_url());
+        urls.map(FixedUrl::upstream)
+    }
+
     /// Waits for other keys than those of this generation, if it makes sense to. Whether there may
     /// be others now.
     pub async fn newer(self: &Arc<Self>, seen: Option<u64>, services: &dyn Services) -> bool {
@@ -238,26 +330,17 @@ impl Fetcher {
 
     async fn ask(&self, services: &dyn Services) -> Result<KeySet, String> {
         let found;
-        let url = match &self.place {
-            Place::Jwks(url) => url,
-            Place::Discovery {
+        let url = match &self.location {
+            KeysLocation::Jwks(url) => url,
+            KeysLocation::Discovery {
                 description,
                 issuer,
-                elsewhere,
+                keys,
             } => {
                 let reply = get(description, services).await?;
-                let other = elsewhere.as_ref();
-                let uri = keys_uri(&reply, issuer, other.map(|it| &*it.origin))?;
+                found = keys.url(&reply, issuer, description)?;
                 self.describe(&reply, issuer);
-                let host = other.filter(|_| uri.is_elsewhere);
-                let host = host.map_or(description, |it| &it.url);
-                found = host.at(&uri.path, uri.query);
                 &found
-            }
-            Place::DescribedJwks(url, issuer, jwks) => {
-                let reply = get(url, services).await?;
-                self.describe(&reply, issuer);
-                jwks
             }
         };
         let reply = get(url, services).await?;
@@ -342,25 +425,16 @@ pub(crate) fn same_origin<'a>(url: &'a str, other: &str) -> Option<&'a str> {
 /// Fetches the keys at their regular times.
 pub(crate) struct Refresh(pub Arc<Fetcher>);
 
-impl Source for Refresh {
-    fn run<'a>(
-        &'a self,
-        _: &'a Arc<dyn Started>,
-        services: &'a dyn Services,
-        mut stop: LocalFuture<'static, ()>,
-    ) -> LocalFuture<'a, ()> {
+impl Periodic for Refresh {
+    fn turn<'a>(&'a self, _: bool, services: &'a dyn Services) -> LocalFuture<'a, Option<Instant>> {
         Box::pin(async move {
             let keys = &self.0.keys;
-            loop {
-                let due = keys.machine().poll(services.now());
-                if let Some(fetch) = due {
-                    self.0.fetch(&fetch, services).await;
-                }
-                let next = keys.machine().next().unwrap_or_else(|| services.now());
-                if !wait_until(next, &mut stop, services).await {
-                    return;
-                }
+            let due = keys.machine().poll(services.now());
+            if let Some(fetch) = due {
+                self.0.fetch(&fetch, services).await;
             }
+            let next = keys.machine().next();
+            Some(next.unwrap_or_else(|| services.now()))
         })
     }
 }

@@ -3,18 +3,19 @@
 use std::cell::RefCell;
 use std::net::IpAddr;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use access::jwt::{
-    Algorithm, Audience, Key, KeySet, Refused, Rules, Snapshot, Verifier, claimed_issuer,
+    Algorithm, Audience, Key, KeySet, Refused, Rules, SeenTokens, Snapshot, TokenHash, Verifier,
+    claimed_issuer,
 };
 use component::access::{Caller, RequestHead};
 use component::definition::Surroundings;
 use component::handler::Services;
 use component::resources::Resource;
 use component::source::SourcePlan;
-use component::state::StateKey;
+use component::state::{State, StateKey};
 use component::upstream::UpstreamPlan;
 use config::{Report, Span, Spanned};
 use serde_json::{Map, Value as Json};
@@ -26,28 +27,31 @@ use crate::codes::{BAD_KEY_FILE, BAD_WAY};
 use crate::config::{JwtConfig, Texts};
 use crate::credential::{Carrier, Credential, TokenSources};
 use crate::failed_checks::Guesses;
-use crate::issuer_keys::{Fetcher, IssuerKeys, KeysOrigin, Place, Refresh};
-use crate::possession::{Dpop, Possession};
+use crate::issuer_keys::{
+    DescribedKeys, Fetcher, KeysLocation, KeysOrigin, Refresh, description_url,
+};
+use crate::possession::Possession;
 use crate::revocation::{Revocations, Tokens};
-use crate::source;
-use crate::way::{Check, Checked, Rejection, Way};
+use crate::source::{self, Repeated};
+use crate::way::{Check, Checked, Properties, Rejection, Way};
 
 /// The most bytes of verified tokens that each worker remembers: some 30,000 of usual ones.
 const CACHE_BYTES: usize = 128 * 1024 * 1024;
+/// How many verified tokens all workers remember together.
+const SEEN_MAX: usize = 65_536;
 /// How long a fetch of keys may take, each of its requests.
 const FETCH: Duration = Duration::from_secs(4);
 
 /// Tokens of one issuer.
 pub(crate) struct JwtWay {
-    name: Arc<str>,
-    passes: bool,
-    sources: TokenSources,
+    properties: Properties,
     issuers: Vec<String>,
     keys: Keys,
     guesses: Arc<Guesses>,
     possession: Possession,
     /// What each worker keeps a cache of verified tokens for.
     rules: Arc<TokenRules>,
+    seen: Arc<Seen>,
 }
 
 /// What is demanded of a token and what is made of it.
@@ -73,6 +77,28 @@ enum Keys {
 struct Verified(RefCell<Verifier<Option<Arc<Caller>>>>);
 
 impl Resource for Verified {}
+
+/// The tokens of a way that some worker has verified. They are asked for only when the address of a
+/// request has no checks left.
+struct Seen(Mutex<SeenTokens>);
+
+impl Seen {
+    fn tokens(&self) -> MutexGuard<'_, SeenTokens> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn has(&self, token: &[u8]) -> bool {
+        let hash = TokenHash::of(token);
+        self.tokens().has(hash)
+    }
+
+    fn note(&self, token: &[u8]) {
+        let hash = TokenHash::of(token);
+        self.tokens().note(hash);
+    }
+}
+
+impl State for Seen {}
 
 impl JwtWay {
     /// Reads the way. Every problem is reported.
@@ -105,14 +131,25 @@ impl JwtWay {
         }
         let (id, plan) = (&config.value.id, &config.value.plan);
         let settings = format!("{name} {rules:?} {id:?} {plan:?} {:?}", config.value.jwks);
+        let possession = Possession::of(name, config.value.dpop.as_ref(), surroundings);
+        let seen = StateKey {
+            settings: settings.clone(),
+            ..StateKey::shared(name, "auth_seen_tokens")
+        };
+        let new = || Seen(Mutex::new(SeenTokens::new(SEEN_MAX)));
         Some(Self {
-            name: Arc::clone(name),
-            passes,
-            sources,
+            properties: Properties {
+                passes,
+                token_sources: sources,
+                dpop: possession.dpop,
+                tells_apart: true,
+                ..Properties::new(name, Carrier::Bearer)
+            },
             issuers,
             keys,
+            seen: surroundings.states.get(seen, new),
             guesses: Guesses::of(surroundings.states),
-            possession: Possession::of(name, config.value.dpop.as_ref(), surroundings),
+            possession,
             rules: Arc::new(TokenRules {
                 way: Arc::clone(name),
                 rules: Arc::new(rules),
@@ -132,8 +169,8 @@ impl JwtWay {
         })
     }
 
-    /// Verifies a token by these keys. One that has been verified before costs nothing, and is
-    /// taken from addresses that send wrong ones too.
+    /// Verifies a token by these keys. One that this worker has verified before costs nothing, and
+    /// one that any worker has verified is taken from addresses that send wrong ones too.
     fn verify(
         &self,
         credential: &Credential<'_>,
@@ -148,10 +185,15 @@ impl JwtWay {
         let known = match verifier.known(token, keys, now) {
             Some(known) => known,
             None => {
-                if let Err(limited) = self.guesses.look(head.peer, services.now()) {
+                if let Err(limited) = self.guesses.look(head.peer, services.now())
+                    && !self.seen.has(token)
+                {
                     return Ok(Err(limited));
                 }
-                verifier.verify(token, keys, now, |claims, end| rules.caller(claims, end))?
+                let make = |claims: &Map<_, _>, end| rules.caller(claims, end);
+                let known = verifier.verify(token, keys, now, make)?;
+                self.seen.note(token);
+                known
             }
         };
         drop(verifier);
@@ -215,33 +257,13 @@ impl TokenRules {
 }
 
 impl Way for JwtWay {
-    fn name(&self) -> &Arc<str> {
-        &self.name
-    }
-
-    fn carrier(&self) -> &Carrier {
-        &Carrier::Bearer
-    }
-
-    fn token_sources(&self) -> TokenSources {
-        self.sources
+    fn properties(&self) -> &Properties {
+        &self.properties
     }
 
     fn takes(&self, token: &[u8], _: RequestHead<'_>) -> bool {
         let issuer = claimed_issuer(token);
         issuer.is_some_and(|issuer| self.issuers.contains(&issuer))
-    }
-
-    fn tells_apart(&self) -> bool {
-        true
-    }
-
-    fn dpop(&self) -> Dpop {
-        self.possession.dpop
-    }
-
-    fn passes(&self) -> bool {
-        self.passes
     }
 
     fn check<'a>(
@@ -272,18 +294,17 @@ impl Way for JwtWay {
         let Keys::Fetched(fetcher) = &self.keys else {
             return None;
         };
-        let refresh = Arc::new(Refresh(Arc::clone(fetcher)));
-        Some(source::plan(format!("auth {}", self.name), refresh))
+        let refresh = Repeated(Refresh(Arc::clone(fetcher)));
+        Some(source::plan(
+            format!("auth {}", self.properties.name),
+            Arc::new(refresh),
+        ))
     }
 
     fn upstreams(&self) -> Vec<&Arc<UpstreamPlan>> {
         match &self.keys {
             Keys::Fixed(_) => Vec::new(),
-            Keys::Fetched(fetcher) => {
-                let place = &fetcher.place;
-                let urls = std::iter::once(place.url()).chain(place.keys_url());
-                urls.map(FixedUrl::upstream).collect()
-            }
+            Keys::Fetched(fetcher) => fetcher.upstreams().collect(),
         }
     }
 }
@@ -386,7 +407,7 @@ impl Reading<'_> {
             }
             Some(place) => {
                 let url = self.url(place, report)?;
-                Some(self.fetched(Place::Jwks(url), rsa, surroundings))
+                Some(self.fetched(KeysLocation::Jwks(url), rsa, surroundings))
             }
             None => {
                 let [issuer] = issuers else {
@@ -394,46 +415,24 @@ impl Reading<'_> {
                     report.error(BAD_WAY, self.config.issuer.span, message);
                     return None;
                 };
-                let path = ".well-known/openid-configuration";
-                let url = format!("{}/{path}", issuer.trim_end_matches('/'));
-                let url = Spanned {
-                    value: url,
+                let issuer = Spanned {
+                    value: issuer.clone(),
                     span: self.config.issuer.span,
                 };
-                let url = self.url(&url, report)?;
-                let elsewhere = match &self.config.jwks_origin {
-                    Some(origin) => Some(self.keys_origin(origin, report)?),
-                    None => None,
+                let description = self.url(&description_url(&issuer), report)?;
+                let url = |url: &_, report: &mut _| self.url(url, report);
+                let keys = match &self.config.jwks_origin {
+                    Some(origin) => DescribedKeys::OnOrigin(KeysOrigin::read(origin, url, report)?),
+                    None => DescribedKeys::Own,
                 };
-                let place = Place::Discovery {
-                    description: url,
-                    issuer: issuer.clone(),
-                    elsewhere,
+                let location = KeysLocation::Discovery {
+                    description,
+                    issuer: issuer.value,
+                    keys,
                 };
-                Some(self.fetched(place, rsa, surroundings))
+                Some(self.fetched(location, rsa, surroundings))
             }
         }
-    }
-
-    /// The other host on which the keys may be.
-    fn keys_origin(&self, origin: &Spanned<String>, report: &mut Report) -> Option<KeysOrigin> {
-        let bare = origin.value.trim_end_matches('/');
-        let (_, host) = bare.split_once("://").unwrap_or_default();
-        if host.is_empty() || host.contains(['/', '?', '#']) {
-            let message = format!("`{}` is no scheme and host", origin.value.escape_debug());
-            report
-                .error(BAD_WAY, origin.span, message)
-                .hint("write `https://HOST`");
-            return None;
-        }
-        let root = Spanned {
-            value: format!("{bare}/"),
-            span: origin.span,
-        };
-        Some(KeysOrigin {
-            origin: bare.to_owned(),
-            url: self.url(&root, report)?,
-        })
     }
 
     fn refuse_tls(&self, what: &str, report: &mut Report) {
@@ -510,30 +509,14 @@ impl Reading<'_> {
         Some(read)
     }
 
-    fn fetched(&self, place: Place, rsa: Algorithm, surroundings: &Surroundings<'_>) -> Keys {
-        let kind = match &place {
-            Place::Jwks(_) => "jwks",
-            Place::Discovery { .. } | Place::DescribedJwks(..) => "discovery",
-        };
-        let issuer = match &place {
-            Place::Jwks(_) => None,
-            Place::Discovery { issuer, .. } | Place::DescribedJwks(_, issuer, _) => Some(issuer),
-        };
-        let key = StateKey {
-            // All that the keys depend on.
-            settings: format!(
-                "{:?} {issuer:?} {rsa:?} {:?}",
-                place.url(),
-                place.keys_url()
-            ),
-            ..StateKey::shared(self.name, kind)
-        };
-        Keys::Fetched(Arc::new(Fetcher {
-            name: Arc::clone(self.name),
-            keys: surroundings.states.get(key, IssuerKeys::default),
-            place,
-            rsa,
-        }))
+    fn fetched(
+        &self,
+        location: KeysLocation,
+        rsa: Algorithm,
+        surroundings: &Surroundings<'_>,
+    ) -> Keys {
+        let fetcher = Fetcher::new(self.name, location, rsa, surroundings.states);
+        Keys::Fetched(Arc::new(fetcher))
     }
 }
 

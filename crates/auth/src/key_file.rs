@@ -5,21 +5,21 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use access::FileProblem;
 use access::api_keys::ApiKeys;
 use access::basic::Users;
+use component::audit::{Audit, Changes, Event, EventKind};
 use component::definition::Surroundings;
 use component::handler::{LocalFuture, Services};
-use component::source::{Source, Started};
+use component::source::SourcePlan;
 use component::state::State;
-
 use config::{Report, Spanned};
 
 use crate::codes::BAD_KEY_FILE;
 use crate::revocation::Revocations;
-use crate::source::wait_until;
+use crate::source::{self, Periodic, Repeated};
 
 /// How often the file is looked at. Streams of a credential that is gone end within a second.
 pub(crate) const EVERY: Duration = Duration::from_millis(500);
@@ -30,24 +30,68 @@ const FILE_MAX: u64 = 16 * 1024 * 1024;
 pub(crate) trait Content: Sized + Send + Sync + 'static {
     /// What the file is, for messages.
     const NAME: &'static str = "file of keys";
+    /// What the audit stream calls a change of it.
+    const CHANGED: EventKind;
 
     /// Reads it.
     ///
     /// # Errors
     /// The first line that is wrong.
     fn parse(text: &str) -> Result<Self, FileProblem>;
+
+    /// How it differs from what it was, by the names of its entries.
+    fn changes(&self, before: &Self) -> Changes;
 }
 
 impl Content for ApiKeys {
+    const CHANGED: EventKind = EventKind::KeysChanged;
+
     fn parse(text: &str) -> Result<Self, FileProblem> {
         Self::parse(text)
+    }
+
+    fn changes(&self, before: &Self) -> Changes {
+        Changes::between(
+            before.entries().iter().map(|it| (it.id.as_str(), it)),
+            self.entries().iter().map(|it| (it.id.as_str(), it)),
+        )
     }
 }
 
 impl Content for Users {
+    const CHANGED: EventKind = EventKind::UsersChanged;
+
     fn parse(text: &str) -> Result<Self, FileProblem> {
         Self::parse(text)
     }
+
+    fn changes(&self, before: &Self) -> Changes {
+        Changes::between(
+            before.entries().map(|it| (it.id.as_str(), it)),
+            self.entries().map(|it| (it.id.as_str(), it)),
+        )
+    }
+}
+
+/// Tells the audit stream how a file has changed, if it has.
+pub(crate) fn audit_change<T: Content>(audit: &Audit, target: &str, before: &T, now: &T) {
+    if !audit.is_on() {
+        return;
+    }
+    let changes = now.changes(before);
+    if !changes.is_empty() {
+        let event = || {
+            Event::success(T::CHANGED)
+                .with_target(target)
+                .with_changes(&changes)
+        };
+        audit.record(event);
+    }
+}
+
+/// Tells the audit stream that a changed file is not taken.
+pub(crate) fn audit_problem<T: Content>(audit: &Audit, target: &str, problem: &str) {
+    audit.record(|| Event::failure(T::CHANGED, problem).with_target(target));
 }
 
 /// The content of a file that flow files name. Every problem is reported.
@@ -186,47 +230,68 @@ impl<T: Content> WatchedFile<T> {
 
 impl<T: Content> State for WatchedFile<T> {}
 
-/// Looks at the file again and again. Its first look reads the file: what a reload has just read
-/// is taken by the states of an earlier one, which may have missed it.
-pub(crate) struct Watch<T> {
-    pub file: Arc<WatchedFile<T>>,
-    /// Told when the content has changed.
-    pub revocations: Arc<Revocations>,
+/// Takes a changed file. The first turn reads it in any case: what a reload has just read is taken
+/// by the states of an earlier one, which may have missed it.
+struct Watch<T> {
+    name: String,
+    file: Arc<WatchedFile<T>>,
+    revocations: Arc<Revocations>,
+    /// Told how the content has changed.
+    audit: Arc<Audit>,
 }
 
-impl<T: Content> Source for Watch<T> {
-    fn run<'a>(
+/// The plan that watches the file of the way of this name, and checks the credentials of open
+/// streams when its content has changed.
+pub(crate) fn watch_file<T: Content>(
+    way: &str,
+    file: &Arc<WatchedFile<T>>,
+    revocations: &Arc<Revocations>,
+    audit: &Arc<Audit>,
+) -> SourcePlan {
+    let name = format!("auth {way}");
+    let watch = Watch {
+        name: name.clone(),
+        file: Arc::clone(file),
+        revocations: Arc::clone(revocations),
+        audit: Arc::clone(audit),
+    };
+    source::plan(name, Arc::new(Repeated(watch)))
+}
+
+impl<T: Content> Periodic for Watch<T> {
+    fn turn<'a>(
         &'a self,
-        flow: &'a Arc<dyn Started>,
+        is_first: bool,
         services: &'a dyn Services,
-        mut stop: LocalFuture<'static, ()>,
-    ) -> LocalFuture<'a, ()> {
+    ) -> LocalFuture<'a, Option<Instant>> {
         Box::pin(async move {
-            let mut is_first = true;
-            self.file.forget();
-            loop {
-                let (file, revocations) = (Arc::clone(&self.file), Arc::clone(&self.revocations));
-                let name = Arc::clone(flow.name());
-                let work = move || match file.look() {
+            if is_first {
+                self.file.forget();
+            }
+            let (file, revocations) = (Arc::clone(&self.file), Arc::clone(&self.revocations));
+            let (name, audit) = (self.name.clone(), Arc::clone(&self.audit));
+            let work = move || {
+                let before = file.content();
+                match file.look() {
                     Ok(true) => {
+                        audit_change(&audit, &name, &*before, &*file.content());
                         if !is_first {
                             tracing::info!(target: "auth", keys = %name, "keys have changed");
                         }
                         revocations.sweep();
                     }
                     Ok(false) => {}
-                    Err(problem) => tracing::warn!(
-                        target: "auth", keys = %name, problem,
-                        "the file of keys cannot be used; the keys stay as they are"
-                    ),
-                };
-                services.blocking(Box::new(work)).await;
-                is_first = false;
-                let next = services.now() + EVERY;
-                if !wait_until(next, &mut stop, services).await {
-                    return;
+                    Err(problem) => {
+                        tracing::warn!(
+                            target: "auth", keys = %name, problem,
+                            "the file of keys cannot be used; the keys stay as they are"
+                        );
+                        audit_problem::<T>(&audit, &name, &problem);
+                    }
                 }
-            }
+            };
+            services.blocking(Box::new(work)).await;
+            Some(services.now() + EVERY)
         })
     }
 }

@@ -6,10 +6,11 @@
 //! certificates of clients, [`hmac`] with signed bodies; [`oidc`] logs browsers in; [`introspect`]
 //! and [`ask`] have another system decide and keep its [`answers`]. [`possession`] asks whether a
 //! token is its sender's. A [`door`] finds the credential of a request ([`credential`]), has its
-//! way check it, and decides; [`refusal`] is what whoever is not let in is told. [`deny`] reads the
+//! way check it, and decides; [`refusal`] has the replies to refused requests. [`deny`] reads the
 //! deny list, which [`revocation`] has with the credentials that have opened streams: these end
 //! when one is revoked, and [`recheck`] asks about opaque tokens again. [`tickets`] are for
-//! browsers that can send no credential. What is right and wrong about a credential is the business
+//! browsers that can send no credential. [`identity`] tells systems behind flows who a caller is,
+//! with the keys of [`identity_keys`]. What is right and wrong about a credential is the business
 //! of the crate `access`.
 
 mod answers;
@@ -25,12 +26,15 @@ mod deny;
 mod door;
 mod failed_checks;
 mod hmac;
+mod identity;
+mod identity_keys;
 mod introspect;
 mod issuer_keys;
 mod jwt;
 mod key_file;
 mod mtls;
 mod oidc;
+mod page_path;
 mod possession;
 mod recheck;
 mod refusal;
@@ -46,7 +50,10 @@ mod ways;
 
 use component::access::AccessDefinition;
 
-pub use revocation::{CLOCK_SKEW_MAX, DENIED_MAX, Revocations};
+pub use identity_keys::IdentityKeys;
+pub use revocation::{
+    CLOCK_SKEW_MAX, DENIED_MAX, DENIED_TABLE, Revocations, denied_key, denied_row,
+};
 pub use tickets::{TicketOffice, new_ticket_key};
 
 /// How ways and doors are read.
@@ -55,6 +62,7 @@ pub const DEFINITION: AccessDefinition = AccessDefinition {
     example: include_str!("auth.yaml"),
     ways: config::ways_schema,
     deny: deny::schema,
+    identity: identity::schema,
     auth: config::auth_schema,
     build: ways::build,
 };

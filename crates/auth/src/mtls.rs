@@ -16,11 +16,11 @@ use crate::credential::{Carrier, Credential};
 use crate::jwt::texts;
 use crate::revocation::{Revocations, Tokens};
 use crate::shown_certificate::{ShownCertificate, Unreadable};
-use crate::way::{Check, Checked, Rejection, Way};
+use crate::way::{Check, Checked, Properties, Rejection, Way};
 
 /// Certificates that the handshake, or a trusted proxy, has checked.
 pub(crate) struct MtlsWay {
-    name: Arc<str>,
+    properties: Properties,
     rules: Arc<HolderRules>,
     tokens: Arc<Tokens>,
 }
@@ -83,7 +83,11 @@ impl MtlsWay {
             });
         }
         (report.errors() == before).then(|| Self {
-            name: Arc::clone(name),
+            properties: Properties {
+                passes: true,
+                tells_apart: true,
+                ..Properties::new(name, Carrier::Certificate)
+            },
             rules: Arc::new(HolderRules(rules)),
             tokens: Arc::new(Tokens(Revocations::of(surroundings.states))),
         })
@@ -109,7 +113,7 @@ impl MtlsWay {
         }
         let id = self.rules.0.check(certificate, now);
         let id = id.map_err(|refused| Rejection::Invalid(refused.name()))?;
-        let mut caller = Caller::new(&self.name, id, claims(certificate));
+        let mut caller = Caller::new(&self.properties.name, id, claims(certificate));
         // The certificate is good to the end of that second.
         caller.expires = Some(certificate.not_after.saturating_add(1));
         caller.revocable = Some(Arc::clone(&self.tokens) as _);
@@ -141,12 +145,8 @@ fn claims(certificate: &Certificate) -> expr::Value {
 }
 
 impl Way for MtlsWay {
-    fn name(&self) -> &Arc<str> {
-        &self.name
-    }
-
-    fn carrier(&self) -> &Carrier {
-        &Carrier::Certificate
+    fn properties(&self) -> &Properties {
+        &self.properties
     }
 
     /// By whom it belongs to. One that has expired is for the way that would have taken it.
@@ -157,14 +157,6 @@ impl Way for MtlsWay {
         };
         let checked = self.rules.0.check(certificate, certificate.not_after);
         checked.is_ok()
-    }
-
-    fn tells_apart(&self) -> bool {
-        true
-    }
-
-    fn passes(&self) -> bool {
-        true
     }
 
     fn check<'a>(

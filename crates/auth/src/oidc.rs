@@ -14,32 +14,34 @@ mod tests;
 use std::borrow::Cow;
 use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use access::oidc::browser::Fetch;
 use access::oidc::{
-    Expected, IdToken, LOGIN_SECONDS, Login, Session, SessionKey, TokenAnswer, local_target,
-    with_parameters,
+    Expected, IdToken, LOGIN_SECONDS, Login, LogoutOf, Session, SessionKey, TokenAnswer,
+    local_target, with_parameters,
 };
-use component::access::{AccessPage, Caller, RequestHead};
+use component::access::{AccessPage, Caller, RequestHead, Revocable, Validity};
+use component::audit::Audit;
 use component::handler::{LocalFuture, Services, within};
 use component::source::{Source, SourcePlan, Started};
 use component::upstream::UpstreamPlan;
 use message::{Fault, HeadersView, Kind, Method, Origin, Reply, Request};
+use steps::FixedUrl;
 
 use crate::claims;
-use crate::credential::{Carrier, Credential};
+use crate::credential::Credential;
 use crate::failed_checks::Guesses;
 use crate::issuer_keys::Refresh;
-use crate::revocation::Tokens;
-use crate::source::{self, wait_until};
-use crate::way::{Check, Checked, Rejection, Way};
+use crate::revocation::{CredentialIds, Revocations};
+use crate::source::{self, Repeated, wait_until};
+use crate::way::{Check, Checked, Properties, Rejection, Way};
 use provider::{Failure, Provider};
 use replies::{Cookies, no_store, redirect};
-use store::{Disk, Good, SessionStore, Times};
+use store::{Disk, LiveSession, SessionStore, Times};
 
 /// How long claims hold when the provider does not say how long its access token does.
 const FRESH: u64 = 3600;
@@ -51,8 +53,7 @@ const SWEEP: Duration = Duration::from_secs(3600);
 /// A way that logs browsers in.
 pub(crate) struct OidcWay {
     core: Arc<Core>,
-    carrier: Carrier,
-    passes: bool,
+    properties: Properties,
     pages: Vec<AccessPage>,
 }
 
@@ -74,7 +75,35 @@ struct Core {
     store: Arc<SessionStore>,
     disk: Disk,
     guesses: Arc<Guesses>,
-    tokens: Arc<Tokens>,
+    revocations: Arc<Revocations>,
+    audit: Arc<Audit>,
+}
+
+/// A session as the credential of who has logged in.
+struct SessionCredential {
+    revocations: Arc<Revocations>,
+    /// Of the callers in it, each of which has one of these.
+    store: Weak<SessionStore>,
+    key: SessionKey,
+}
+
+impl Revocable for SessionCredential {
+    fn is_denied(&self, caller: &Caller, now: &dyn Fn() -> u64) -> bool {
+        self.revocations
+            .is_denied(|| CredentialIds::of_token(caller), now)
+    }
+
+    fn validity(&self, caller: &Caller) -> Arc<Validity> {
+        let ids = (CredentialIds::of_token(caller), Some(self.key));
+        let validity = self.revocations.watch(caller, ids, None);
+        // Whoever ends the session removes it first: either that finds the validity, or this sees
+        // that the session is gone.
+        let store = self.store.upgrade();
+        if !store.is_some_and(|it| it.has(&self.key)) {
+            validity.revoke();
+        }
+        validity
+    }
 }
 
 /// The fields by which a browser says where a request comes from.
@@ -127,7 +156,7 @@ impl Core {
         format!("{}{}", self.origin, self.callback)
     }
 
-    /// What becomes of a request without a session: whoever can log in is sent to do so.
+    /// Answers a request without a session: browsers that navigate are redirected to the login.
     async fn without_session(&self, head: RequestHead<'_>, services: &dyn Services) -> Checked {
         let Some(request) = head.message.filter(|it| is_navigation(it)) else {
             return Err(Rejection::Invalid("no_session"));
@@ -138,10 +167,11 @@ impl Core {
         }
     }
 
-    /// Lets a session act, if a page of our own asks, and its claims are new enough.
+    /// Admits a request of a session. One that may change something must come from a page of
+    /// `public_url` (CSRF), and claims that are stale are renewed first.
     fn admit<'a>(
         self: &'a Arc<Self>,
-        (id, key, found): (Cow<'a, [u8]>, SessionKey, Good),
+        (id, key, found): (Cow<'a, [u8]>, SessionKey, LiveSession),
         head: RequestHead<'a>,
         services: &'a dyn Services,
     ) -> Check<'a> {
@@ -167,7 +197,7 @@ impl Core {
                     within(time, services, ended.changed()).await;
                     let now = services.wall().as_secs();
                     let found = self.store.get(&key, now, self.idle);
-                    let fresh = |it: &Good| it.session.stale_at.is_none_or(|at| now < at);
+                    let fresh = |it: &LiveSession| it.session.stale_at.is_none_or(|at| now < at);
                     match found {
                         Some(found) if fresh(&found) => Ok(Arc::clone(&found.made.caller).into()),
                         Some(_) => Err(Rejection::Unavailable("not_renewed")),
@@ -180,7 +210,13 @@ impl Core {
     }
 
     /// Writes to the data folder from time to time that a session is in use.
-    fn note_use(self: &Arc<Self>, id: &[u8], found: &Good, now: u64, services: &dyn Services) {
+    fn note_use(
+        self: &Arc<Self>,
+        id: &[u8],
+        found: &LiveSession,
+        now: u64,
+        services: &dyn Services,
+    ) {
         let saved = found.made.saved.load(Ordering::Relaxed);
         let is_due = found.is_noted && now >= saved.saturating_add((self.idle / 8).max(10));
         if !is_due || !self.disk.is_open() {
@@ -217,6 +253,8 @@ impl Core {
 
     async fn renew_now(&self, id: &[u8], key: SessionKey, services: &dyn Services) {
         let now = services.wall().as_secs();
+        // The answer may name another session at the provider, which ends meanwhile.
+        let reading = self.store.begin_read();
         let Some(found) = self.store.get(&key, now, self.idle) else {
             return;
         };
@@ -243,8 +281,7 @@ impl Core {
                 tracing::debug!(
                     target: "auth", way = %self.name, reason, "a session is not renewed"
                 );
-                self.store.remove(&key);
-                self.disk.remove(&key, services).await;
+                self.end(&key, services).await;
                 return;
             }
             Err(Failure::Unavailable(problem)) => {
@@ -255,23 +292,32 @@ impl Core {
                 session.stale_at = Some(now + 2 * RETRY);
             }
         }
-        let Some(caller) = self.caller(&session) else {
-            self.store.remove(&key);
-            self.disk.remove(&key, services).await;
+        let Some(caller) = self.caller(&session, key) else {
+            self.end(&key, services).await;
             return;
         };
-        if self.store.renew(&key, session.clone(), caller, now) {
+        if reading.renew(&key, (session.clone(), caller), now) {
             self.save(id, &session, now, services).await;
         }
     }
 
+    /// Ends a session and what it has opened.
+    async fn end(&self, key: &SessionKey, services: &dyn Services) {
+        let until = self.until(services.wall().as_secs());
+        let (_, logout) = self.store.log_out(LogoutOf::One(*key), until);
+        self.revocations.end_session(key);
+        logout.end(self.disk.remove(key, services).await);
+    }
+
+    /// This time, and when the last session ends that has begun by then.
+    fn until(&self, now: u64) -> (u64, u64) {
+        (now, now.saturating_add(self.lifetime))
+    }
+
     /// Writes a session to the data folder, unless it has ended meanwhile.
     async fn save(&self, id: &[u8], session: &Session, now: u64, services: &dyn Services) {
-        self.disk.save(id, session, now, services).await;
-        let key = Session::key(id);
-        if self.store.get(&key, now, self.idle).is_none() {
-            self.disk.remove(&key, services).await;
-        }
+        let seen = (session, now);
+        self.disk.save_live(id, seen, &self.store, services).await;
     }
 
     async fn refreshed(
@@ -295,7 +341,8 @@ impl Core {
         Ok((answer, Some(token)))
     }
 
-    /// Says until when the claims of a session hold, by the tokens that it was given.
+    /// Sets when the claims of a session are renewed and when they are stale, by the lifetime of
+    /// its access token.
     fn date(&self, session: &mut Session, answer: &TokenAnswer, now: u64) {
         if let Some(scope) = &answer.scope {
             session.scopes = scope
@@ -310,13 +357,17 @@ impl Core {
         session.stale_at = is_renewed.then_some(now + life);
     }
 
-    /// Who a session lets act; none where the claim is missing that says it.
-    fn caller(&self, session: &Session) -> Option<Arc<Caller>> {
+    /// The caller of a session; `None` when its claims lack the one that `id` names.
+    fn caller(&self, session: &Session, key: SessionKey) -> Option<Arc<Caller>> {
         let plan = self.plan.as_deref();
         let mut caller = claims::caller(&self.name, &[&self.id], plan, &session.claims)?;
         caller.scopes.clone_from(&session.scopes);
         caller.expires = Some(session.ends);
-        caller.revocable = Some(Arc::clone(&self.tokens) as _);
+        caller.revocable = Some(Arc::new(SessionCredential {
+            revocations: Arc::clone(&self.revocations),
+            store: Arc::downgrade(&self.store),
+            key,
+        }));
         Some(Arc::new(caller))
     }
 
@@ -326,8 +377,9 @@ impl Core {
         id: &[u8],
         key: SessionKey,
         services: &dyn Services,
-    ) -> Result<Option<Good>, Rejection> {
+    ) -> Result<Option<LiveSession>, Rejection> {
         let now = services.wall().as_secs();
+        let reading = self.store.begin_read();
         let loaded = self.disk.load(id, services).await;
         let loaded = loaded.map_err(Rejection::Unavailable)?;
         let good = loaded.and_then(|(session, seen)| {
@@ -336,16 +388,17 @@ impl Core {
                 .ends
                 .min(session.began.saturating_add(self.lifetime));
             let is_good = now < ends && now < seen.saturating_add(self.idle);
-            let caller = self.caller(&session).filter(|_| is_good)?;
-            let idle = self.idle;
-            self.store
-                .put(key, session, caller, Times { seen, now, idle });
-            self.store.get(&key, now, idle)
+            let caller = self.caller(&session, key).filter(|_| is_good)?;
+            Some((session, caller, seen))
         });
-        if good.is_none() {
+        let Some((session, caller, seen)) = good else {
             self.store.miss(key);
-        }
-        Ok(good)
+            return Ok(None);
+        };
+        let idle = self.idle;
+        reading.put(key, (session, caller), Times { seen, now, idle });
+        // None when it was logged out meanwhile.
+        Ok(self.store.get(&key, now, idle))
     }
 }
 
@@ -362,20 +415,8 @@ fn forged() -> Reply {
 }
 
 impl Way for OidcWay {
-    fn name(&self) -> &Arc<str> {
-        &self.core.name
-    }
-
-    fn carrier(&self) -> &Carrier {
-        &self.carrier
-    }
-
-    fn needs_message(&self) -> bool {
-        true
-    }
-
-    fn passes(&self) -> bool {
-        self.passes
+    fn properties(&self) -> &Properties {
+        &self.properties
     }
 
     fn check<'a>(
@@ -427,7 +468,7 @@ impl Way for OidcWay {
 
     fn source(&self) -> Option<SourcePlan> {
         let upkeep = Arc::new(Upkeep {
-            refresh: Refresh(Arc::clone(&self.core.provider.fetcher)),
+            refresh: Repeated(Refresh(Arc::clone(&self.core.provider.fetcher))),
             core: Arc::clone(&self.core),
         });
         Some(source::plan(format!("auth {}", self.core.name), upkeep))
@@ -435,17 +476,15 @@ impl Way for OidcWay {
 
     fn upstreams(&self) -> Vec<&Arc<UpstreamPlan>> {
         let provider = &self.core.provider;
-        let place = &provider.fetcher.place;
-        let urls = std::iter::once(place.url()).chain(&provider.token_url);
-        let urls = urls.chain(place.keys_url());
-        urls.map(|it| it.upstream()).collect()
+        let token_url = provider.token_url.iter().map(FixedUrl::upstream);
+        provider.fetcher.upstreams().chain(token_url).collect()
     }
 }
 
 /// Fetches the provider's keys at their times, and removes sessions that are over from the data
 /// folder.
 struct Upkeep {
-    refresh: Refresh,
+    refresh: Repeated<Refresh>,
     core: Arc<Core>,
 }
 

@@ -1,6 +1,5 @@
-//! Tokens that belong to whoever has a key or a certificate, and are no bearer's (RFC 7800): bound
-//! to a client's certificate (RFC 8705), or to a key of which each request has a proof (DPoP, RFC
-//! 9449).
+//! Tokens that only their holder can use (RFC 7800): they are bound to a client certificate (RFC
+//! 8705), or to a key with which the client signs a proof for each request (DPoP, RFC 9449).
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -64,8 +63,8 @@ impl Possession {
         }
     }
 
-    /// Whether the token that was presented belongs to whoever has sent the request. Call it when
-    /// the token is known to be good: only its holder makes us check a proof.
+    /// Checks that the sender of the request is the holder of the token. Call it when the token is
+    /// known to be good, so that only holders cost the check of a proof.
     ///
     /// # Errors
     /// Why it does not.
@@ -111,7 +110,7 @@ impl Possession {
         let text = |bytes| std::str::from_utf8(bytes).map_err(|_| BadProof::Target);
         // Of two values nobody knows which one the client has used: none of them is right.
         let forwarded = |wanted: Field| {
-            let fields = head.headers.iter().filter(|_| head.is_proxied);
+            let fields = head.headers.iter().filter(|_| head.proxy.is_some());
             let mut values = fields.filter(|(field, ..)| *field == wanted);
             let (_, _, value) = values.next()?;
             Some(values.next().map_or(value, |_| b""))

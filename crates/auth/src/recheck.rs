@@ -9,13 +9,12 @@ use std::time::{Duration, Instant};
 
 use component::access::{Caller, Revocable, Validity};
 use component::handler::{LocalFuture, Services};
-use component::source::{Source, Started};
 use component::state::State;
 
 use crate::answers::Answers;
 use crate::introspect::Verdict;
-use crate::revocation::{Names, Revocations};
-use crate::source::wait_until;
+use crate::revocation::{CredentialIds, Revocations};
+use crate::source::Periodic;
 
 /// How often tokens are looked for whose answer holds no more.
 const EVERY: Duration = Duration::from_secs(1);
@@ -25,6 +24,8 @@ const CONCURRENT: usize = 32;
 const AGAIN: Duration = Duration::from_secs(5);
 /// After how many times the time of an answer without one the streams of a token end.
 const UNCONFIRMED_MAX: u32 = 3;
+/// Why the streams of a token end of which its issuer says something else than before.
+const INACTIVE: &str = "inactive";
 
 /// The tokens that have opened streams.
 #[derive(Default)]
@@ -32,16 +33,40 @@ pub(crate) struct OpenTokens(Mutex<HashMap<[u8; 32], OpenToken>>);
 
 impl State for OpenTokens {}
 
-/// A token that has opened a stream.
+/// A token that has opened streams.
 struct OpenToken {
-    validity: Weak<Validity>,
     token: Arc<[u8]>,
-    caller: Arc<str>,
-    scopes: Vec<String>,
+    /// One for each that its streams share: more than one where the issuer's answers differ, as
+    /// when each moves the expiry on.
+    opened: Vec<Opened>,
     /// When it is looked at next; none: at once.
     next: Option<Instant>,
     /// When its issuer was last known to have confirmed it.
     confirmed: Option<Instant>,
+}
+
+/// What streams have been opened by, and as whom.
+struct Opened {
+    validity: Weak<Validity>,
+    way: Arc<str>,
+    caller: Arc<str>,
+    scopes: Vec<String>,
+}
+
+impl Opened {
+    /// The validity, while a stream has it.
+    fn validity(&self) -> Option<Arc<Validity>> {
+        self.validity.upgrade().filter(|it| !it.is_revoked())
+    }
+
+    /// Revokes it; whether there was a stream.
+    fn revoke(&self) -> bool {
+        let validity = self.validity();
+        validity.is_some_and(|validity| {
+            validity.revoke();
+            true
+        })
+    }
 }
 
 impl OpenTokens {
@@ -61,26 +86,33 @@ pub(crate) struct OpaqueToken {
 
 impl Revocable for OpaqueToken {
     fn is_denied(&self, caller: &Caller, now: &dyn Fn() -> u64) -> bool {
-        let names = || Names::of_token(caller);
-        self.revocations.is_denied(names, now)
+        let ids = || CredentialIds::of_token(caller);
+        self.revocations.is_denied(ids, now)
     }
 
     fn validity(&self, caller: &Caller) -> Arc<Validity> {
-        let names = (Names::of_token(caller), Some(self.key));
-        let validity = self.revocations.watch(caller, names, None);
+        let ids = (CredentialIds::of_token(caller), Some(self.key));
+        let validity = self.revocations.watch(caller, ids, None);
+        if validity.is_revoked() {
+            return validity;
+        }
         let mut all = self.open.all();
-        let known = all.get(&self.key);
-        let is_known = known.is_some_and(|it| it.validity.as_ptr() == Arc::as_ptr(&validity));
-        if !is_known && !validity.is_revoked() {
-            let token = OpenToken {
+        let token = all.entry(self.key).or_insert_with(|| OpenToken {
+            token: Arc::clone(&self.token),
+            opened: Vec::new(),
+            next: None,
+            confirmed: None,
+        });
+        let is_it = |it: &Opened| it.validity.as_ptr() == Arc::as_ptr(&validity);
+        if !token.opened.iter().any(is_it) {
+            token.opened.retain(|it| it.validity().is_some());
+            token.opened.push(Opened {
                 validity: Arc::downgrade(&validity),
-                token: Arc::clone(&self.token),
+                way: Arc::clone(&caller.way),
                 caller: Arc::clone(&caller.id),
                 scopes: caller.scopes.clone(),
-                next: None,
-                confirmed: None,
-            };
-            all.insert(self.key, token);
+            });
+            token.next = None;
         }
         validity
     }
@@ -108,30 +140,36 @@ pub(crate) struct Recheck<A> {
 }
 
 impl<A: Asking> Recheck<A> {
+    /// Tells the audit stream which credentials were revoked.
+    fn audit(&self, ended: &[Opened], reason: &str) {
+        for Opened { way, caller, .. } in ended {
+            self.revocations.audit_revoked(way, Some(caller), reason);
+        }
+    }
+
     /// The tokens whose last answer holds no more. Those with one that holds are put off until
     /// then.
     fn due(&self, now: Instant) -> Vec<([u8; 32], Arc<[u8]>)> {
         let mut due = Vec::new();
         let mut revoked = 0;
         self.open.all().retain(|key, it| {
-            let Some(validity) = it.validity.upgrade().filter(|it| !it.is_revoked()) else {
+            it.opened.retain(|it| it.validity().is_some());
+            if it.opened.is_empty() {
                 return false;
-            };
+            }
             if it.next.is_some_and(|next| now < next) {
                 return true;
             }
-            let is_valid = match self.answers.kept_until(key, now) {
+            let ended = match self.answers.kept_until(key, now) {
                 Some((verdict, until)) => it.note(&Ok(verdict), until, now),
                 None => {
                     due.push((*key, Arc::clone(&it.token)));
-                    true
+                    Vec::new()
                 }
             };
-            if !is_valid {
-                validity.revoke();
-                revoked += 1;
-            }
-            is_valid
+            self.audit(&ended, INACTIVE);
+            revoked += ended.len() as u64;
+            !it.opened.is_empty()
         });
         self.revocations.end_streams(revoked);
         due
@@ -151,16 +189,16 @@ impl<A: Asking> Recheck<A> {
         };
         let unconfirmed = token.confirmed.map(|at| now.saturating_duration_since(at));
         let is_too_long = unconfirmed.is_some_and(|it| it > self.check * UNCONFIRMED_MAX);
-        let is_valid = token.note(asked, until, now) && !(asked.is_err() && is_too_long);
-        if is_valid {
-            return;
+        let mut ended = token.note(asked, until, now);
+        if asked.is_err() && is_too_long {
+            ended.append(&mut token.revoke_unless(|_| false));
         }
-        let token = all.remove(key);
+        if token.opened.is_empty() {
+            all.remove(key);
+        }
         drop(all);
-        if let Some(validity) = token.and_then(|it| it.validity.upgrade()) {
-            validity.revoke();
-            self.revocations.end_streams(1);
-        }
+        self.audit(&ended, if asked.is_ok() { INACTIVE } else { "no_answer" });
+        self.revocations.end_streams(ended.len() as u64);
     }
 
     async fn ask_all(&self, due: &[([u8; 32], Arc<[u8]>)], services: &dyn Services) {
@@ -187,46 +225,43 @@ impl<A: Asking> Recheck<A> {
 }
 
 impl OpenToken {
-    /// Notes what the issuer has said, and when it is looked at next. False: the token is not what
-    /// it was when its streams were opened.
+    /// Notes what the issuer has said, and when it is looked at next. Revokes what is not as it was
+    /// when its streams were opened, and gives that.
     fn note(
         &mut self,
         asked: &Result<Verdict, &'static str>,
         until: Instant,
         now: Instant,
-    ) -> bool {
+    ) -> Vec<Opened> {
         self.next = Some(until);
         match asked {
             Ok(Ok(found)) => {
                 let caller = &found.caller;
                 self.confirmed = Some(now);
-                caller.id == self.caller && caller.scopes == self.scopes
+                self.revoke_unless(|it| caller.id == it.caller && caller.scopes == it.scopes)
             }
-            Ok(Err(_)) => false,
+            Ok(Err(_)) => self.revoke_unless(|_| false),
             Err(_) => {
                 // The time begins when nobody has said anything yet.
                 self.confirmed = self.confirmed.or(Some(now));
-                true
+                Vec::new()
             }
         }
     }
+
+    /// Revokes what is not valid, and gives that of it which had a stream.
+    fn revoke_unless(&mut self, is_valid: impl Fn(&Opened) -> bool) -> Vec<Opened> {
+        let ended = self.opened.extract_if(.., |it| !is_valid(it));
+        ended.filter(Opened::revoke).collect()
+    }
 }
 
-impl<A: Asking> Source for Recheck<A> {
-    fn run<'a>(
-        &'a self,
-        _: &'a Arc<dyn Started>,
-        services: &'a dyn Services,
-        mut stop: LocalFuture<'static, ()>,
-    ) -> LocalFuture<'a, ()> {
+impl<A: Asking> Periodic for Recheck<A> {
+    fn turn<'a>(&'a self, _: bool, services: &'a dyn Services) -> LocalFuture<'a, Option<Instant>> {
         Box::pin(async move {
-            loop {
-                let due = self.due(services.now());
-                self.ask_all(&due, services).await;
-                if !wait_until(services.now() + EVERY, &mut stop, services).await {
-                    return;
-                }
-            }
+            let due = self.due(services.now());
+            self.ask_all(&due, services).await;
+            Some(services.now() + EVERY)
         })
     }
 }

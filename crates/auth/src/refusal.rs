@@ -1,5 +1,5 @@
-//! What whoever is not let in is told: as much as RFC 6750 and RFC 9110 demand, and nothing that
-//! helps to guess.
+//! The replies to refused requests: they say what RFC 6750 and RFC 9110 demand, and nothing that
+//! helps to guess credentials.
 
 use std::time::Duration;
 
@@ -140,6 +140,11 @@ pub(crate) fn too_many_tickets(wait: Duration) -> Box<Reply> {
 /// The reply to a request for a ticket whose `Origin` is none.
 pub(crate) fn bad_origin() -> Box<Reply> {
     Box::new(Fault::invalid("the Origin is too long").to_reply())
+}
+
+/// The reply to a request with a ticket, or for one, that names several origins.
+pub(crate) fn several_origins() -> Box<Reply> {
+    Box::new(Fault::invalid("a request has one Origin").to_reply())
 }
 
 /// The reply to a request for a ticket whose credential cannot be presented again.

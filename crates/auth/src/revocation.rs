@@ -6,14 +6,18 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{
+    Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
+};
 use std::time::{Instant, SystemTime};
 
-use access::deny::{Change, Denied, DenyList, FileEntries, Kind, NotAdded, Source};
+use access::deny::{Change, Denied, DenyList, FileEntries, Kind, LogoutEntry, NotAdded, Source};
+use bytes::Bytes;
 use component::access::{Caller, Revocable, Validity, notify_streams};
+use component::audit::{Audit, Event, EventKind};
 use component::state::{Measure, State, StateKey, States};
 
-/// The most entries that the admin API may make.
+/// The most entries that the admin API may make. Logouts may make as many beside them.
 pub const DENIED_MAX: usize = 100_000;
 /// By how many seconds clocks may differ at most: the bound of `clock_skew` of every way.
 pub const CLOCK_SKEW_MAX: u64 = 600;
@@ -26,15 +30,18 @@ pub struct Revocations {
     is_on: AtomicBool,
     /// One more for each plan that has a deny list.
     needed: Arc<()>,
+    changes: tokio::sync::Mutex<()>,
     open: Mutex<OpenCredentials>,
     refused: AtomicU64,
     revoked: AtomicU64,
+    /// Told which credentials were revoked; absent in tests.
+    audit: OnceLock<Arc<Audit>>,
 }
 
 /// The credentials that have opened streams.
 #[derive(Default)]
 struct OpenCredentials {
-    all: HashMap<Identity, Open>,
+    all: HashMap<Identity, OpenCredential>,
     /// With how many entries those are looked for next that have no stream any more.
     tidy_at: usize,
 }
@@ -43,25 +50,33 @@ struct OpenCredentials {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Identity {
     way: Arc<str>,
-    names: Names,
+    ids: CredentialIds,
     expires: Option<u64>,
     /// The keyed hash of a token that is known only by its issuer.
     token: Option<[u8; 32]>,
 }
 
-/// By which names an entry of the deny list may mean a credential.
+/// The identifiers by which an entry of the deny list may name a credential.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Names {
+pub(crate) struct CredentialIds {
     /// The claim `jti`.
     pub token: Option<Arc<str>>,
-    /// The claim `sub`, or who calls.
+    /// The claim `sub`.
     pub subject: Option<Arc<str>>,
+    /// Who calls.
+    pub id: Option<Arc<str>>,
     /// The id of an API key or user.
     pub key: Option<Arc<str>>,
+    /// The session at the issuer: the claims `iss` and `sid`.
+    pub session: Option<Arc<str>>,
+    /// Who has logged in where: the claims `iss` and `sub`.
+    pub login: Option<Arc<str>>,
+    /// When it was issued, in seconds since 1970.
+    pub issued: Option<u64>,
 }
 
 /// A credential that has opened a stream.
-struct Open {
+struct OpenCredential {
     validity: std::sync::Weak<Validity>,
     /// Whether the file that it was admitted by still has it.
     is_known: Option<IsKnown>,
@@ -83,9 +98,11 @@ impl Default for Revocations {
             has_denied: AtomicBool::new(false),
             is_on: AtomicBool::new(false),
             needed: Arc::default(),
+            changes: tokio::sync::Mutex::default(),
             open: Mutex::default(),
             refused: AtomicU64::new(0),
             revoked: AtomicU64::new(0),
+            audit: OnceLock::new(),
         }
     }
 }
@@ -94,7 +111,9 @@ impl Revocations {
     /// Those of the process.
     #[must_use]
     pub fn of(states: &States) -> Arc<Self> {
-        states.get(StateKey::shared("", "revocations"), Self::default)
+        let own = states.get(StateKey::shared("", "revocations"), Self::default);
+        own.audit.get_or_init(|| Audit::of(states));
+        own
     }
 
     /// Whether a plan has a deny list, so that its entries have to be restored.
@@ -133,8 +152,7 @@ impl Revocations {
     }
 
     /// Takes the entries of the operator's file in the place of those that it had before.
-    pub(crate) fn set_file(&self, entries: Vec<Denied>) {
-        let entries = FileEntries::from(entries);
+    pub(crate) fn set_file(&self, entries: Arc<FileEntries>) {
         let before = self.denied_mut().set_file(entries);
         drop(before);
         self.note_change();
@@ -148,6 +166,22 @@ impl Revocations {
         self.denied_mut().add(entry, wall())?;
         self.note_change();
         Ok(())
+    }
+
+    /// Adds what an issuer says that has ended, as [`DenyList::log_out`] does.
+    ///
+    /// # Errors
+    /// When it has expired.
+    pub(crate) fn log_out(&self, entry: Denied, now: u64) -> Result<LogoutEntry, NotAdded> {
+        let logged_out = self.denied_mut().log_out(entry, now)?;
+        self.note_change();
+        Ok(logged_out)
+    }
+
+    /// One who changes the list at a time, so that the data folder and the memory have the changes
+    /// in the same order.
+    pub async fn change(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.changes.lock().await
     }
 
     /// Removes an entry of the admin API; false when there is none.
@@ -167,9 +201,19 @@ impl Revocations {
     /// The entries in force, ordered by what they name: at most so many of those behind `after`.
     #[must_use]
     pub fn entries(&self, after: Option<(Kind, &str)>, most: usize) -> Vec<(Source, Denied)> {
+        self.entries_at(wall(), after, most)
+    }
+
+    /// The same at this time, in seconds since 1970.
+    pub(crate) fn entries_at(
+        &self,
+        now: u64,
+        after: Option<(Kind, &str)>,
+        most: usize,
+    ) -> Vec<(Source, Denied)> {
         let denied = self.denied();
         let is_behind = |it: &Denied| after.is_none_or(|after| (it.kind, &*it.name) > after);
-        let all = denied.entries(wall());
+        let all = denied.entries(now);
         let mut all: Vec<_> = all.filter(|(_, it)| is_behind(it)).collect();
         let order =
             |left: &(Source, &Denied), right: &(Source, &Denied)| place(*left).cmp(&place(*right));
@@ -215,13 +259,18 @@ impl Revocations {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the deny list has a credential. `names` are asked for only when there are entries.
+    /// Whether the deny list has a credential. `ids` is called only when the list has
+    /// entries.
     #[inline]
-    pub(crate) fn is_denied(&self, names: impl FnOnce() -> Names, now: &dyn Fn() -> u64) -> bool {
+    pub(crate) fn is_denied(
+        &self,
+        ids: impl FnOnce() -> CredentialIds,
+        now: &dyn Fn() -> u64,
+    ) -> bool {
         if !self.has_denied.load(Ordering::Relaxed) {
             return false;
         }
-        let is_denied = names().are_denied(&self.denied(), now());
+        let is_denied = ids().are_denied(&self.denied(), now());
         if is_denied {
             self.refused.fetch_add(1, Ordering::Relaxed);
         }
@@ -233,12 +282,12 @@ impl Revocations {
     pub(crate) fn watch(
         &self,
         caller: &Caller,
-        (names, token): (Names, Option<[u8; 32]>),
+        (ids, token): (CredentialIds, Option<[u8; 32]>),
         is_known: Option<IsKnown>,
     ) -> Arc<Validity> {
         let identity = Identity {
             way: Arc::clone(&caller.way),
-            names,
+            ids,
             expires: caller.expires,
             token,
         };
@@ -247,7 +296,7 @@ impl Revocations {
         let is_known_now = is_known.as_ref().is_none_or(|it| it());
         let is_denied = || {
             self.has_denied.load(Ordering::Acquire) && {
-                identity.names.are_denied(&self.denied(), wall())
+                identity.ids.are_denied(&self.denied(), wall())
             }
         };
         if !is_known_now || is_denied() {
@@ -260,7 +309,7 @@ impl Revocations {
             return shared;
         }
         let validity = Arc::new(Validity::new(caller.expires));
-        let entry = Open {
+        let entry = OpenCredential {
             validity: Arc::downgrade(&validity),
             is_known,
         };
@@ -282,16 +331,63 @@ impl Revocations {
                 return false;
             };
             let is_known = it.is_known.as_ref().is_none_or(|is_known| is_known());
-            let is_valid = is_known && !(has_denied && identity.names.are_denied(&denied, now));
+            let is_valid = is_known && !(has_denied && identity.ids.are_denied(&denied, now));
             if !is_valid {
                 validity.revoke();
                 revoked += 1;
+                let reason = if is_known { "denied" } else { "removed" };
+                self.audit_revoked(&identity.way, identity.ids.caller(), reason);
             }
             is_valid
         });
         drop(denied);
         drop(open);
         self.end_streams(revoked);
+    }
+
+    /// Ends what a session has opened.
+    pub(crate) fn end_session(&self, key: &[u8; 32]) {
+        self.end_where("session_ended", |identity| {
+            identity.token.as_ref() == Some(key)
+        });
+    }
+
+    /// Ends what this way has let in that belongs to a login, a session, or both, by their names
+    /// at the issuer.
+    pub(crate) fn end_logins(&self, way: &str, login: Option<&str>, session: Option<&str>) {
+        self.end_where("logged_out", |Identity { way: of, ids, .. }| {
+            let is = |wanted: Option<&str>, name: &Option<Arc<str>>| {
+                wanted.is_none_or(|wanted| name.as_deref() == Some(wanted))
+            };
+            let is_any = login.is_some() || session.is_some();
+            is_any && **of == *way && is(login, &ids.login) && is(session, &ids.session)
+        });
+    }
+
+    fn end_where(&self, reason: &str, is_ended: impl Fn(&Identity) -> bool) {
+        let mut revoked = 0;
+        self.open().all.retain(|identity, it| {
+            if !is_ended(identity) {
+                return true;
+            }
+            if let Some(validity) = it.validity.upgrade() {
+                validity.revoke();
+                self.audit_revoked(&identity.way, identity.ids.caller(), reason);
+                revoked += 1;
+            }
+            false
+        });
+        self.end_streams(revoked);
+    }
+
+    /// Tells the audit stream that a credential with open streams was revoked.
+    pub(crate) fn audit_revoked(&self, way: &Arc<str>, id: Option<&Arc<str>>, reason: &str) {
+        if let Some(audit) = self.audit.get() {
+            audit.record(|| {
+                let event = Event::success(EventKind::AccessRevoked).because(reason);
+                event.by(Some(Arc::clone(way)), id.cloned())
+            });
+        }
     }
 
     /// Counts credentials that have been revoked, and has their streams end.
@@ -319,30 +415,49 @@ impl OpenCredentials {
     }
 }
 
-impl Names {
-    /// The names of a token: its `jti`, and its `sub` or, without one, who calls.
+impl CredentialIds {
+    /// Those of a token.
     pub fn of_token(caller: &Caller) -> Self {
-        let subject = caller.claim("sub").map(Arc::from);
+        let of_issuer = |name| {
+            let claim = caller.claim(name)?;
+            Some(name_at(caller.claim("iss")?, claim))
+        };
         Self {
             token: caller.claim("jti").map(Arc::from),
-            subject: Some(subject.unwrap_or_else(|| Arc::clone(&caller.id))),
+            subject: caller.claim("sub").map(Arc::from),
+            id: Some(Arc::clone(&caller.id)),
             key: None,
+            session: of_issuer("sid"),
+            login: of_issuer("sub"),
+            issued: caller.seconds("iat"),
         }
     }
 
-    /// The name of an API key or user.
+    /// That of an API key or user.
     pub fn of_key(caller: &Caller) -> Self {
         Self {
+            id: Some(Arc::clone(&caller.id)),
             key: Some(Arc::clone(&caller.id)),
             ..Self::default()
         }
     }
 
+    /// Who calls.
+    fn caller(&self) -> Option<&Arc<str>> {
+        self.id.as_ref().or(self.subject.as_ref())
+    }
+
     fn are_denied(&self, denied: &DenyList, now: u64) -> bool {
+        let login = self.login.as_ref();
+        if login.is_some_and(|it| denied.has_login(it, self.issued, now)) {
+            return true;
+        }
         let all = [
             (Kind::Token, &self.token),
             (Kind::Subject, &self.subject),
+            (Kind::Subject, &self.id),
             (Kind::Key, &self.key),
+            (Kind::Session, &self.session),
         ];
         let mut all = all
             .into_iter()
@@ -351,16 +466,41 @@ impl Names {
     }
 }
 
+/// The table of the keyed state that has the entries that were made while the engine ran.
+pub const DENIED_TABLE: &str = "denied";
+
+/// The key of an entry in [`DENIED_TABLE`].
+#[must_use]
+pub fn denied_key(kind: Kind, name: &str) -> Bytes {
+    Bytes::from(format!("{}/{name}", kind.name()).into_bytes())
+}
+
+/// The row of an entry in [`DENIED_TABLE`]: its key and its line.
+#[must_use]
+pub fn denied_row(entry: &Denied) -> (Bytes, Bytes) {
+    let line = Change::Add(entry.clone()).to_line();
+    (
+        denied_key(entry.kind, &entry.name),
+        line.into_bytes().into(),
+    )
+}
+
+/// The name of a session or subject at an issuer, whose URL has no space.
+pub(crate) fn name_at(issuer: &str, name: &str) -> Arc<str> {
+    format!("{issuer} {name}").into()
+}
+
 /// Tokens that say themselves who calls, and callers of whom another system says so.
 pub(crate) struct Tokens(pub Arc<Revocations>);
 
 impl Revocable for Tokens {
     fn is_denied(&self, caller: &Caller, now: &dyn Fn() -> u64) -> bool {
-        self.0.is_denied(|| Names::of_token(caller), now)
+        self.0.is_denied(|| CredentialIds::of_token(caller), now)
     }
 
     fn validity(&self, caller: &Caller) -> Arc<Validity> {
-        self.0.watch(caller, (Names::of_token(caller), None), None)
+        self.0
+            .watch(caller, (CredentialIds::of_token(caller), None), None)
     }
 }
 
@@ -373,13 +513,14 @@ pub(crate) struct FileEntry<F> {
 
 impl<F: Fn() -> bool + Clone + Send + Sync + 'static> Revocable for FileEntry<F> {
     fn is_denied(&self, caller: &Caller, now: &dyn Fn() -> u64) -> bool {
-        self.revocations.is_denied(|| Names::of_key(caller), now)
+        self.revocations
+            .is_denied(|| CredentialIds::of_key(caller), now)
     }
 
     fn validity(&self, caller: &Caller) -> Arc<Validity> {
-        let names = (Names::of_key(caller), None);
+        let ids = (CredentialIds::of_key(caller), None);
         let is_known = Box::new(self.is_known.clone());
-        self.revocations.watch(caller, names, Some(is_known))
+        self.revocations.watch(caller, ids, Some(is_known))
     }
 }
 

@@ -7,14 +7,47 @@ use std::task::Poll;
 use std::time::Instant;
 
 use component::handler::{LocalFuture, Services};
-use component::source::{SourcePlan, Started};
+use component::source::{Source, SourcePlan, Started};
 use message::{Fault, Kind, Origin, Reply, Request};
 
 /// The plan of such work: it has a name for logs and starts no flow.
-pub(crate) fn plan(name: String, source: Arc<dyn component::source::Source>) -> SourcePlan {
+pub(crate) fn plan(name: String, source: Arc<dyn Source>) -> SourcePlan {
     SourcePlan {
         flow: Arc::new(NoFlow(name.into())),
         source,
+    }
+}
+
+/// Work that is done again and again until the engine stops.
+pub(crate) trait Periodic: Send + Sync {
+    /// Does it once; gives when it is done again, `None` if never.
+    fn turn<'a>(
+        &'a self,
+        is_first: bool,
+        services: &'a dyn Services,
+    ) -> LocalFuture<'a, Option<Instant>>;
+}
+
+/// Runs periodic work as a source.
+pub(crate) struct Repeated<P>(pub P);
+
+impl<P: Periodic> Source for Repeated<P> {
+    fn run<'a>(
+        &'a self,
+        _: &'a Arc<dyn Started>,
+        services: &'a dyn Services,
+        mut stop: LocalFuture<'static, ()>,
+    ) -> LocalFuture<'a, ()> {
+        Box::pin(async move {
+            let mut is_first = true;
+            while let Some(next) = self.0.turn(is_first, services).await {
+                if !wait_until(next, &mut stop, services).await {
+                    return;
+                }
+                is_first = false;
+            }
+            stop.await;
+        })
     }
 }
 

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use component::access::{AccessNodes, Admitted, Door, DoorContext, RequestHead, TicketScope};
+use component::access::{AccessNodes, Admitted, Door, DoorContext, RequestHead, TicketTarget};
 use component::definition::Surroundings;
 use component::evaluation::Evaluation;
 use component::handler::{Call, Callee, LocalFuture, Services, Work};
@@ -37,13 +37,14 @@ pub(crate) fn door(yaml: &str, states: &States) -> Result<Arc<dyn Door>, Vec<Str
     let nodes = AccessNodes {
         ways: node.get("ways"),
         deny: node.get("deny"),
+        identity: node.get("identity"),
     };
     let ways = crate::ways::build(nodes, &surroundings, &mut report);
     let mut context = DoorContext {
         report: &mut report,
         name: "flow test",
         evaluation: &Evaluation::default(),
-        tickets: node.get("tickets").map(|_| TicketScope::Path),
+        tickets: node.get("tickets").map(|_| TicketTarget::Path),
     };
     let door = ways.door(node.get("auth").unwrap(), &mut context);
     // The systems of tests are nowhere: no connection to them needs TLS.
@@ -131,6 +132,17 @@ pub(crate) fn json(status: u16, body: &str) -> Result<Reply, Fault> {
 }
 
 impl Worker {
+    /// Another worker of the same process, whose other systems cannot be reached.
+    pub fn beside(&self) -> Self {
+        Self(Rc::new(Inner {
+            start: self.0.start,
+            resources: Resources::default(),
+            script: Box::new(|_| (Duration::ZERO, down())),
+            asked: RefCell::default(),
+            drops_work: Cell::new(false),
+        }))
+    }
+
     pub fn asked(&self) -> Vec<Request> {
         self.0.asked.borrow().clone()
     }

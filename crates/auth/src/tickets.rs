@@ -11,12 +11,12 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 use access::credentials::Problem;
-use access::tickets::{
-    Bounds, Grant, Refusal, SEALING_KEY_BYTES, Sealer, Secret, TICKET_LIFETIME, Tickets,
-};
+use access::sealer::{SEALING_KEY_BYTES, Sealer};
+use access::tickets::{Bounds, Grant, Refusal, Secret, TICKET_LIFETIME, Tickets};
 use component::access::{
-    Caller, ReplyField, RequestHead, TICKET_COOKIE, TicketScope, cookies_of, is_cookie, tickets_of,
+    Caller, ReplyField, RequestHead, TICKET_COOKIE, TicketTarget, note_ticket_door, tickets_of,
 };
+use component::cookies;
 use component::cors::is_same_origin;
 use component::handler::Services;
 use component::state::{Measure, State, StateKey, States};
@@ -80,8 +80,7 @@ impl TicketOffice {
     }
 
     fn sealer(&self) -> Option<&Sealer> {
-        let random = || Sealer::new(&Sealer::random_key()?);
-        self.sealer.get_or_init(random).as_ref()
+        self.sealer.get_or_init(Sealer::random).as_ref()
     }
 
     fn tickets(&self) -> MutexGuard<'_, Tickets> {
@@ -121,24 +120,25 @@ impl State for TicketOffice {
 
 /// What a door has for tickets.
 pub(crate) struct TicketDesk {
-    scope: TicketScope,
+    target: TicketTarget,
     office: Arc<TicketOffice>,
     guesses: Arc<Guesses>,
 }
 
-/// What a request has shown in place of a credential.
-pub(crate) struct Shown {
+/// What a request has presented in place of a credential: a ticket, or the cookie that follows one.
+pub(crate) struct PresentedTicket {
     pub grant: Grant,
-    /// Whether it was a ticket, which is used up now.
+    /// Whether it was a ticket, which is used up now, and not the cookie.
     pub is_ticket: bool,
 }
 
 impl TicketDesk {
     /// That of a door.
-    pub fn new(scope: TicketScope, office: &Arc<TicketOffice>, guesses: &Arc<Guesses>) -> Self {
+    pub fn new(target: TicketTarget, office: &Arc<TicketOffice>, guesses: &Arc<Guesses>) -> Self {
         office.is_needed.store(true, Ordering::Relaxed);
+        note_ticket_door();
         Self {
-            scope,
+            target,
             office: Arc::clone(office),
             guesses: Arc::clone(guesses),
         }
@@ -148,35 +148,51 @@ impl TicketDesk {
     /// refused, unless a cookie comes with it: a page's `EventSource` connects again to the same
     /// URL, with the ticket that it has used.
     ///
+    /// `EventSource` and `WebSocket` send GET (RFC 6455, section 4.1), and nothing else is what
+    /// tickets and cookies are for: a page that has one may read, not change anything. HEAD is
+    /// let in by the cookie, as GET is; a ticket is not accepted for it and stays valid.
+    ///
     /// # Errors
-    /// When there are several tickets, or the only one is wrong.
+    /// When the ticket is wrong or there are several origins.
     pub fn find(
         &self,
         head: RequestHead<'_>,
         ticket: Option<&str>,
         services: &dyn Services,
-    ) -> Result<Option<Shown>, Rejection> {
-        let path = head.message.and_then(|it| self.scope.of(&it.path));
-        if let Some(ticket) = ticket {
-            let taken = self
-                .office
-                .tickets()
-                .take(ticket.as_bytes(), services.now());
-            if let (Ok(grant), Some(path)) = (taken, path) {
-                if !fits(&grant, path, head) {
+    ) -> Result<Option<PresentedTicket>, Rejection> {
+        let is_get = head.method == "GET";
+        if !is_get && head.method != "HEAD" {
+            return match ticket {
+                Some(_) => Err(Rejection::Invalid("ticket_for_method")),
+                None => Ok(None),
+            };
+        }
+        let path = head.message.and_then(|it| self.target.of(&it.path));
+        if let (Some(ticket), Some(path), true) = (ticket, path, is_get) {
+            if has_several_origins(head) {
+                return Err(several_origins());
+            }
+            let mut tickets = self.office.tickets();
+            let taken = tickets.take(ticket.as_bytes(), path, services.now());
+            drop(tickets);
+            if let Ok(grant) = taken {
+                if !is_from(grant.origin.as_deref(), head) {
                     return Err(self.wrong(head, services));
                 }
                 self.office.used.fetch_add(1, Ordering::Relaxed);
                 let is_ticket = true;
-                return Ok(Some(Shown { grant, is_ticket }));
+                return Ok(Some(PresentedTicket { grant, is_ticket }));
             }
         }
         let session = path.and_then(|path| self.session(path, head, services));
         match (session, ticket) {
-            (Some(grant), _) => Ok(Some(Shown {
+            (Some(_), _) if has_several_origins(head) => Err(several_origins()),
+            (Some(grant), _) => Ok(Some(PresentedTicket {
                 grant,
                 is_ticket: false,
             })),
+            // It has not been looked at, so nothing was guessed.
+            (None, Some(_)) if !is_get => Err(Rejection::Invalid("ticket_for_method")),
             (None, Some(_)) => Err(self.wrong(head, services)),
             (None, None) => Ok(None),
         }
@@ -193,12 +209,12 @@ impl TicketDesk {
 
     /// The first cookie that is good here.
     fn session(&self, path: &str, head: RequestHead<'_>, services: &dyn Services) -> Option<Grant> {
-        let lines = head.headers.iter().filter(|it| is_cookie(it.1));
-        let values = cookies_of(lines.map(|it| it.2), TICKET_COOKIE).take(COOKIES_MAX);
+        let ours = cookies::pairs(head.headers).filter(|it| it.0 == TICKET_COOKIE.as_bytes());
+        let values = ours.map(|(_, value)| value).take(COOKIES_MAX);
         let now = services.wall().as_secs();
         let mut grants = values.filter_map(|value| {
-            let plain = self.office.sealer()?.open(PURPOSE, value)?;
-            Grant::decode(&plain)
+            let sealed = std::str::from_utf8(value).ok()?;
+            Grant::decode(&self.office.sealer()?.open_text(PURPOSE, sealed)?)
         });
         grants.find(|grant| grant.until > now && fits(grant, path, head))
     }
@@ -217,7 +233,7 @@ impl TicketDesk {
             until,
             ..grant.clone()
         };
-        let value = self.office.sealer()?.seal(PURPOSE, &grant.encode())?;
+        let value = self.office.sealer()?.seal_text(PURPOSE, &grant.encode())?;
         let pair = format!("{TICKET_COOKIE}={value}");
         let is_plain = |byte: u8| byte.is_ascii_graphic() && byte != b';';
         let is_kept = pair.len() <= COOKIE_MAX && grant.path.bytes().all(is_plain);
@@ -237,31 +253,35 @@ impl TicketDesk {
     /// Gives a ticket for a credential that has let its caller in.
     ///
     /// # Errors
-    /// The reply, when there is none.
+    /// Why there is none, in a word, and the reply.
     pub fn give(
         &self,
         caller: &Caller,
         (carrier, credential): (String, Vec<u8>),
         head: RequestHead<'_>,
         services: &dyn Services,
-    ) -> Result<Box<Reply>, Box<Reply>> {
+    ) -> Result<Box<Reply>, (&'static str, Box<Reply>)> {
         let path = head.message.map(|it| it.path.clone()).unwrap_or_default();
+        if has_several_origins(head) {
+            return Err((SEVERAL_ORIGINS, refusal::several_origins()));
+        }
         let origin = head.headers.get("Origin");
         let origin = origin.map(|it| String::from_utf8_lossy(it).into_owned());
         if origin.as_ref().is_some_and(|it| it.len() > ORIGIN_MAX) {
-            return Err(refusal::bad_origin());
+            return Err(("bad_origin", refusal::bad_origin()));
         }
         let grant = Grant {
-            path: match &self.scope {
-                TicketScope::Path => path,
-                TicketScope::Topic(base) => base.to_string(),
+            path: match &self.target {
+                TicketTarget::Path => path,
+                TicketTarget::Topic(base) => base.to_string(),
             },
             origin,
             carrier,
             credential,
             until: 0,
         };
-        let secret = Secret::random().ok_or_else(refusal::unavailable)?;
+        let no_randomness = || ("no_randomness", refusal::unavailable());
+        let secret = Secret::random().ok_or_else(no_randomness)?;
         let who = (&*caller.way, &*caller.id);
         let given = self
             .office
@@ -270,8 +290,8 @@ impl TicketDesk {
         if let Err(refusal) = given {
             self.office.refused.fetch_add(1, Ordering::Relaxed);
             return Err(match refusal {
-                Refusal::Caller(wait) => refusal::too_many_tickets(wait),
-                Refusal::Full => refusal::unavailable(),
+                Refusal::Caller(wait) => ("too_many_tickets", refusal::too_many_tickets(wait)),
+                Refusal::Full => ("tickets_full", refusal::unavailable()),
             });
         }
         self.office.given.fetch_add(1, Ordering::Relaxed);
@@ -300,6 +320,21 @@ pub(crate) fn presented(head: RequestHead<'_>) -> Result<Option<String>, Problem
         (_, Some(_)) => Err(Problem::SeveralCredentials),
         (ticket, None) => Ok(ticket),
     }
+}
+
+/// Whether a request says several origins: nobody could tell which page has sent it. Browsers send
+/// one (Fetch standard, section 3.2).
+fn has_several_origins(head: RequestHead<'_>) -> bool {
+    let fields = head.headers.iter();
+    let origins = fields.filter(|it| it.1.eq_ignore_ascii_case(b"Origin"));
+    origins.take(2).count() > 1
+}
+
+/// Why a request is refused that says several.
+const SEVERAL_ORIGINS: &str = "several_origins";
+
+fn several_origins() -> Rejection {
+    Rejection::Answered(SEVERAL_ORIGINS, refusal::several_origins())
 }
 
 /// Whether a grant is for this path, and for the page that asks.

@@ -17,7 +17,7 @@ use crate::possession::Dpop;
 pub(crate) enum Rejection {
     /// It is wrong, for this reason: a word for the log.
     Invalid(&'static str),
-    /// It is not proved that it is the sender's, for this reason: a word for the log.
+    /// Its proof of possession is missing or wrong, for this reason: a word for the log.
     Proof(&'static str),
     /// Nobody can tell at the moment.
     Unavailable(&'static str),
@@ -27,7 +27,7 @@ pub(crate) enum Rejection {
     Answered(&'static str, Box<Reply>),
 }
 
-/// Who has sent a credential, and what wants to know how the request ends.
+/// The caller of a good credential, and what is told whether the request succeeds.
 #[derive(Debug)]
 pub(crate) struct Known {
     pub caller: Arc<Caller>,
@@ -43,7 +43,7 @@ impl From<Arc<Caller>> for Known {
     }
 }
 
-/// Who has sent a credential.
+/// The outcome of a check.
 pub(crate) type Checked = Result<Known, Rejection>;
 
 /// The outcome of looking at a credential.
@@ -55,47 +55,63 @@ pub(crate) enum Check<'a> {
     NeedsBody,
 }
 
+/// What doors know of a way before a request comes.
+#[derive(Debug)]
+pub(crate) struct Properties {
+    /// Its name under `engine.auth`.
+    pub name: Arc<str>,
+    /// How its credential is presented.
+    pub carrier: Carrier,
+    /// Whether the credential goes further than the door.
+    pub passes: bool,
+    /// Where its tokens may stand beside `Authorization`.
+    pub token_sources: TokenSources,
+    /// Whether its tokens may come with proofs of possession.
+    pub dpop: Dpop,
+    /// Whether [`Way::takes`] tells its credentials from those of others. Of the ways that do not,
+    /// a door has one for each carrier: it gets what no other one takes.
+    pub tells_apart: bool,
+    /// Whether it judges a request by its body, so that [`Check::NeedsBody`] may come.
+    pub reads_body: bool,
+    /// Whether it needs [`RequestHead::message`].
+    pub needs_message: bool,
+}
+
+impl Properties {
+    /// Those of a way of this name that keeps its credential to itself and judges it alone.
+    pub fn new(name: &Arc<str>, carrier: Carrier) -> Self {
+        Self {
+            name: Arc::clone(name),
+            carrier,
+            passes: false,
+            token_sources: TokenSources::default(),
+            dpop: Dpop::Ignored,
+            tells_apart: false,
+            reads_body: false,
+            needs_message: false,
+        }
+    }
+}
+
+impl dyn Way + '_ {
+    pub fn name(&self) -> &Arc<str> {
+        &self.properties().name
+    }
+
+    pub fn carrier(&self) -> &Carrier {
+        &self.properties().carrier
+    }
+}
+
 /// A way to know a caller. One value serves all workers.
 pub(crate) trait Way: Send + Sync {
-    /// Its name under `engine.auth`.
-    fn name(&self) -> &Arc<str>;
-
-    /// How its credential is presented.
-    fn carrier(&self) -> &Carrier;
-
-    /// Where its tokens may stand beside `Authorization`.
-    fn token_sources(&self) -> TokenSources {
-        TokenSources::default()
-    }
+    /// What doors know of it before a request comes.
+    fn properties(&self) -> &Properties;
 
     /// Whether a credential is for this way, where several ways have the same carrier.
     fn takes(&self, _credential: &[u8], _head: RequestHead<'_>) -> bool {
         true
     }
-
-    /// Whether its tokens may come with proofs of possession.
-    fn dpop(&self) -> Dpop {
-        Dpop::Ignored
-    }
-
-    /// Whether [`Way::takes`] tells its credentials from those of others. Of the ways that do not,
-    /// a door has one for each carrier: it gets what no other one takes.
-    fn tells_apart(&self) -> bool {
-        false
-    }
-
-    /// Whether it judges a request by its body, so that [`Check::NeedsBody`] may come.
-    fn reads_body(&self) -> bool {
-        false
-    }
-
-    /// Whether it needs [`RequestHead::message`].
-    fn needs_message(&self) -> bool {
-        false
-    }
-
-    /// Whether the credential goes further than the door.
-    fn passes(&self) -> bool;
 
     /// Says who has sent a credential.
     fn check<'a>(

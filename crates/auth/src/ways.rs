@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use component::access::{AccessNodes, Door, DoorContext, TicketScope, Ways};
+use component::access::{AccessNodes, Door, DoorContext, Ways};
+use component::audit::Audit;
 use component::definition::Surroundings;
+use component::identity::Identities;
 use component::source::SourcePlan;
 use component::upstream::UpstreamPlan;
 use config::{Node, Report, Spanned, Value};
@@ -13,12 +15,16 @@ use crate::api_key::ApiKeyWay;
 use crate::ask::AskWay;
 use crate::basic::BasicWay;
 use crate::codes::{BAD_AUTH, BAD_WAY, UNKNOWN_WAY, UNUSED_WAY};
-use crate::config::{AuthConfig, WayConfig};
+use crate::config::{
+    ApiKeyConfig, AskConfig, AuthConfig, BasicConfig, HmacConfig, IntrospectConfig, JwtConfig,
+    MtlsConfig, OidcConfig, WayConfig,
+};
 use crate::credential::Carrier;
 use crate::deny;
 use crate::door::AccessDoor;
 use crate::failed_checks::Guesses;
 use crate::hmac::HmacWay;
+use crate::identity::IdentityIssuer;
 use crate::introspect::IntrospectWay;
 use crate::jwt::JwtWay;
 use crate::mtls::MtlsWay;
@@ -38,6 +44,10 @@ struct NamedWays {
     deny: Option<SourcePlan>,
     /// What doors need for tickets.
     tickets: Option<(Arc<TicketOffice>, Arc<Guesses>)>,
+    /// What tells systems behind flows who a caller is.
+    identity: Option<IdentityIssuer>,
+    /// Where doors tell whom they refuse.
+    audit: Arc<Audit>,
 }
 
 /// A name and its way.
@@ -51,6 +61,8 @@ pub(crate) fn build(
 ) -> Arc<dyn Ways> {
     let mut ways = NamedWays {
         deny: deny::read(nodes, surroundings, report),
+        identity: IdentityIssuer::read(nodes, surroundings, report),
+        audit: Audit::of(surroundings.states),
         ..NamedWays::default()
     };
     if let Some(node) = nodes.ways {
@@ -98,16 +110,17 @@ fn read_way(
         report.error(BAD_WAY, pass.span, message).hint(hint);
     }
     let kinds = [
-        jwt.is_some(),
-        basic.is_some(),
-        api_key.is_some(),
-        mtls.is_some(),
-        hmac.is_some(),
-        introspect.is_some(),
-        ask.is_some(),
-        oidc.is_some(),
+        jwt.as_ref().map(Kind::Jwt),
+        basic.as_ref().map(Kind::Basic),
+        api_key.as_ref().map(Kind::ApiKey),
+        mtls.as_ref().map(Kind::Mtls),
+        hmac.as_ref().map(Kind::Hmac),
+        introspect.as_ref().map(Kind::Introspect),
+        ask.as_ref().map(Kind::Ask),
+        oidc.as_ref().map(Kind::Oidc),
     ];
-    if kinds.into_iter().filter(|it| *it).count() != 1 {
+    let mut kinds = kinds.into_iter().flatten();
+    let (Some(kind), None) = (kinds.next(), kinds.next()) else {
         let message = format!(
             "`{name}` must be exactly one of `jwt`, `basic`, `api_key`, `mtls`, `hmac`, \
              `introspect`, `ask` and `oidc`"
@@ -115,30 +128,29 @@ fn read_way(
         let hint = "write two ways, and name both under `any`";
         report.error(BAD_WAY, node.span, message).hint(hint);
         return None;
+    };
+    match kind {
+        Kind::Jwt(it) => arc(JwtWay::read(name, it, passes, surroundings, report)),
+        Kind::Basic(it) => arc(BasicWay::read(name, it, passes, surroundings, report)),
+        Kind::ApiKey(it) => arc(ApiKeyWay::read(name, it, passes, surroundings, report)),
+        Kind::Mtls(it) => arc(MtlsWay::read(name, it, surroundings, report)),
+        Kind::Hmac(it) => arc(HmacWay::read(name, it, surroundings, report)),
+        Kind::Introspect(it) => arc(IntrospectWay::read(name, it, passes, surroundings, report)),
+        Kind::Ask(it) => arc(AskWay::read(name, it, surroundings, report)),
+        Kind::Oidc(it) => arc(OidcWay::read(name, it, passes, surroundings, report)),
     }
-    if let Some(jwt) = jwt {
-        return arc(JwtWay::read(name, jwt, passes, surroundings, report));
-    }
-    if let Some(basic) = basic {
-        return arc(BasicWay::read(name, basic, passes, surroundings, report));
-    }
-    if let Some(keys) = api_key {
-        return arc(ApiKeyWay::read(name, keys, passes, surroundings, report));
-    }
-    if let Some(mtls) = mtls {
-        return arc(MtlsWay::read(name, mtls, surroundings, report));
-    }
-    if let Some(hmac) = hmac {
-        return arc(HmacWay::read(name, hmac, surroundings, report));
-    }
-    if let Some(oidc) = oidc {
-        return arc(OidcWay::read(name, oidc, passes, surroundings, report));
-    }
-    if let Some(introspect) = introspect {
-        let way = IntrospectWay::read(name, introspect, passes, surroundings, report);
-        return arc(way);
-    }
-    arc(AskWay::read(name, ask.as_ref()?, surroundings, report))
+}
+
+/// The settings of a way, which are of one kind.
+enum Kind<'a> {
+    Jwt(&'a Spanned<JwtConfig>),
+    Basic(&'a Spanned<BasicConfig>),
+    ApiKey(&'a Spanned<ApiKeyConfig>),
+    Mtls(&'a Spanned<MtlsConfig>),
+    Hmac(&'a Spanned<HmacConfig>),
+    Introspect(&'a Spanned<IntrospectConfig>),
+    Ask(&'a Spanned<AskConfig>),
+    Oidc(&'a Spanned<OidcConfig>),
 }
 
 fn arc(way: Option<impl Way + 'static>) -> Option<Arc<dyn Way>> {
@@ -146,27 +158,11 @@ fn arc(way: Option<impl Way + 'static>) -> Option<Arc<dyn Way>> {
 }
 
 impl NamedWays {
-    /// Has a door take tickets where it shall. A flow behind one that passes credentials on would
-    /// not get them with a ticket.
-    fn with_tickets(
-        &self,
-        door: AccessDoor,
-        auth: &Node,
-        context: &mut DoorContext<'_>,
-    ) -> AccessDoor {
-        if context.tickets == Some(TicketScope::Path)
-            && let Some(way) = door.passing_way()
-        {
-            let message = format!("`{way}` passes its credential on, which no ticket can");
-            let hint = "leave `pass` out of the way, or `tickets` out of the flow";
-            context
-                .report
-                .error(BAD_AUTH, auth.span, message)
-                .hint(hint);
-        }
+    /// Has a door take tickets where it shall, and tell whom it refuses.
+    fn with_tickets(&self, door: AccessDoor, context: &DoorContext<'_>) -> AccessDoor {
         let desk = self.tickets.as_ref().zip(context.tickets.clone());
-        let desk = desk.map(|((office, guesses), scope)| TicketDesk::new(scope, office, guesses));
-        door.with_tickets(desk)
+        let desk = desk.map(|((office, guesses), target)| TicketDesk::new(target, office, guesses));
+        door.with_tickets(desk).with_audit(&self.audit)
     }
 
     /// The way of a name; `None` when there is none, or it has a problem.
@@ -241,7 +237,7 @@ fn check_together(names: &[Spanned<String>], ways: &[Arc<dyn Way>], report: &mut
         }
         let mut before = names.iter().zip(ways).take(at);
         let is_same = |other: &dyn Way| {
-            let cannot_tell = !way.tells_apart() && !other.tells_apart();
+            let cannot_tell = !way.properties().tells_apart && !other.properties().tells_apart;
             other.name() == way.name() || (cannot_tell && other.carrier() == way.carrier())
         };
         if let Some((other, _)) = before.find(|(_, other)| is_same(&***other)) {
@@ -271,7 +267,7 @@ impl Ways for NamedWays {
             let way = self.find(&name, context.report)?;
             let door = AccessDoor::new(context.name, vec![way]);
             let door = sound(door, auth, context)?;
-            return Some(Arc::new(self.with_tickets(door, auth, context)));
+            return Some(Arc::new(self.with_tickets(door, context)));
         }
         if auth.as_mapping().is_none() {
             refuse_shape(auth, context.report);
@@ -293,13 +289,17 @@ impl Ways for NamedWays {
         }
         let door = sound(AccessDoor::new(context.name, ways), auth, context)?;
         let door = door.with_demands(&config, auth, context)?;
-        is_whole.then(|| Arc::new(self.with_tickets(door, auth, context)) as _)
+        is_whole.then(|| Arc::new(self.with_tickets(door, context)) as _)
     }
 
     fn sources(&self) -> Vec<SourcePlan> {
         let ways = self.all.iter().filter_map(|(_, way)| way.as_ref());
         let own = ways.filter_map(|way| way.source());
         own.chain(self.deny.clone()).collect()
+    }
+
+    fn identities(&self) -> Option<&dyn Identities> {
+        Some(self.identity.as_ref()?)
     }
 
     fn upstreams(&self) -> Vec<Arc<UpstreamPlan>> {

@@ -13,11 +13,14 @@ use expr::Value;
 use message::{ClientCertificate, Fault, Headers, HeadersView, Kind, Origin, Reply, Request};
 
 pub use self::ticket::{
-    TICKET_COOKIE, TICKET_PARAMETER, TicketHandler, TicketScope, cookies_of, is_cookie, tickets_of,
+    TICKET_COOKIE, TICKET_PARAMETER, TicketHandler, TicketTarget, drop_ticket_cookie,
+    has_ticket_cookie, note_ticket_door, tickets_of,
 };
+use crate::cookies;
 use crate::definition::Surroundings;
 use crate::evaluation::Evaluation;
 use crate::handler::{Handler, LocalFuture, Services};
+use crate::identity::{Identities, SignedToken, SignedTokens};
 use crate::source::SourcePlan;
 use crate::trigger::{Methods, PathPattern};
 use crate::upstream::UpstreamPlan;
@@ -43,6 +46,8 @@ pub struct Caller {
     claims: Value,
     /// What `$auth` shows, made when an expression first asks for it.
     value: OnceLock<Value>,
+    /// What tells other systems who it is.
+    signed: SignedTokens,
 }
 
 impl Caller {
@@ -58,6 +63,7 @@ impl Caller {
             revocable: None,
             claims,
             value: OnceLock::new(),
+            signed: SignedTokens::default(),
         }
     }
 
@@ -67,10 +73,37 @@ impl Caller {
         request.caller.as_deref()?.downcast_ref()
     }
 
+    /// Everything that the credential claims: a JSON object.
+    #[must_use]
+    pub fn claims(&self) -> &Value {
+        &self.claims
+    }
+
+    /// The token that this signer has signed for the caller, or a new one.
+    ///
+    /// # Errors
+    /// Those of signing.
+    pub fn signed_token(
+        &self,
+        signer: u64,
+        now: u64,
+        sign: impl FnOnce() -> Result<SignedToken, Fault>,
+    ) -> Result<Arc<str>, Fault> {
+        self.signed.get(signer, now, sign)
+    }
+
     /// A claim that is a text.
     #[must_use]
     pub fn claim(&self, name: &str) -> Option<&str> {
         expr::value::as_text(expr::value::get(&self.claims, name)?)
+    }
+
+    /// A claim that is a time in seconds since 1970; parts of a second are left out.
+    #[must_use]
+    pub fn seconds(&self, name: &str) -> Option<u64> {
+        let number = expr::value::scalar_text(expr::value::get(&self.claims, name)?)?;
+        let whole = number.split('.').next().unwrap_or_default();
+        whole.parse().ok()
     }
 
     /// Whether the credential has been denied although it is good, by the time of day in seconds
@@ -138,8 +171,9 @@ pub struct RequestHead<'a> {
     pub headers: HeadersView<'a>,
     /// The address of the client: what a trusted proxy says, else who is connected.
     pub peer: IpAddr,
-    /// Whether a trusted proxy is connected: what the fields say of the request's way is true.
-    pub is_proxied: bool,
+    /// The trusted proxy that is connected, if one is: what the fields say of the request's way is
+    /// true then.
+    pub proxy: Option<IpAddr>,
     /// Whether it came over TLS.
     pub is_secure: bool,
     /// The certificate that the client has shown.
@@ -158,7 +192,7 @@ impl<'a> RequestHead<'a> {
             query: request.query.as_deref().map(str::as_bytes),
             headers: request.headers.view(),
             peer: request.peer,
-            is_proxied: request.proxy.is_some(),
+            proxy: request.proxy,
             is_secure: request.is_secure,
             certificate: request.certificate.as_ref(),
             message: Some(request),
@@ -168,7 +202,7 @@ impl<'a> RequestHead<'a> {
 
 /// Where a credential stood, so that it can be taken out of what is forwarded.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum CredentialLocation {
     /// In the header field of this name, in lower case.
     Field(Arc<str>),
     /// In the parameter of the query of this name.
@@ -183,7 +217,7 @@ pub enum Place {
     Ticket,
 }
 
-impl Place {
+impl CredentialLocation {
     /// The names of the fields with a proof of possession and its token.
     pub const DPOP_FIELDS: [&'static str; 2] = ["authorization", "dpop"];
 
@@ -192,7 +226,7 @@ impl Place {
         match self {
             Self::Field(name) => request.headers.remove(name),
             Self::Query(name) => remove_parameter(request, name),
-            Self::Cookie(name) => request.headers = without_cookie(&request.headers, name),
+            Self::Cookie(name) => request.headers = cookies::without(&request.headers, name),
             Self::Dpop => {
                 for name in Self::DPOP_FIELDS {
                     request.headers.remove(name);
@@ -201,14 +235,14 @@ impl Place {
             Self::Subprotocol => remove_subprotocol_token(&mut request.headers),
             Self::Ticket => {
                 remove_parameter(request, TICKET_PARAMETER);
-                request.headers = without_cookie(&request.headers, TICKET_COOKIE);
+                request.headers = cookies::without(&request.headers, TICKET_COOKIE);
             }
         }
     }
 }
 
 /// A field of a reply, its name in lower case.
-pub type ReplyField = (&'static str, String);
+pub type ReplyField<T = String> = (&'static str, T);
 
 /// A request that may come in.
 #[derive(Debug)]
@@ -216,14 +250,14 @@ pub struct Admitted {
     /// Who has sent it.
     pub caller: Arc<Caller>,
     /// The credential, when it must not go further than the door.
-    pub strip: Option<Place>,
+    pub strip: Option<CredentialLocation>,
     /// Other credentials of the door that browsers send along by themselves: they go no further
     /// either.
-    pub implied: Option<Arc<[Place]>>,
+    pub implied: Option<Arc<[CredentialLocation]>>,
     /// What wants to know how the request ends; only of judgements that have seen the body.
     pub settlement: Option<Settlement>,
-    /// What the reply gets: the cookie that stands for a used ticket, or the subprotocol that
-    /// stood before a token, unless the reply has one.
+    /// What the reply gets: the cookie that stands for a used ticket, the subprotocol that stood
+    /// before a token, unless the reply has one, and [`KEEP_PRIVATE`], unless it says as much.
     pub reply_fields: Vec<ReplyField>,
     /// What stands for the ticket that this request has used up, as a value of `Cookie`.
     pub successor: Option<Box<str>>,
@@ -267,11 +301,13 @@ impl Admitted {
     #[must_use]
     pub fn hidden_field(&self) -> Option<&str> {
         match self.strip.as_ref()? {
-            Place::Field(name) => Some(name),
-            Place::Dpop => Some("authorization"),
+            CredentialLocation::Field(name) => Some(name),
+            CredentialLocation::Dpop => Some("authorization"),
             // Nobody says which of the cookies is meant.
-            Place::Cookie(_) => Some("cookie"),
-            Place::Query(_) | Place::Subprotocol | Place::Ticket => None,
+            CredentialLocation::Cookie(_) => Some("cookie"),
+            CredentialLocation::Query(_)
+            | CredentialLocation::Subprotocol
+            | CredentialLocation::Ticket => None,
         }
     }
 
@@ -287,10 +323,16 @@ impl Admitted {
         request.caller = Some(Arc::clone(&self.caller) as _);
     }
 
+    /// Has caches that others share not keep the reply.
+    pub fn keep_private(&mut self) {
+        let (name, value) = KEEP_PRIVATE;
+        self.reply_fields.push((name, value.to_owned()));
+    }
+
     /// Makes of a request that has used up a ticket one that can be judged again.
     pub fn replace_ticket(&self, request: &mut Request) {
         if let Some(successor) = &self.successor {
-            Place::Ticket.clear(request);
+            CredentialLocation::Ticket.clear(request);
             request.headers.append("Cookie", &**successor);
         }
     }
@@ -304,7 +346,29 @@ fn remove_parameter(request: &mut Request, name: &str) {
 /// The field with subprotocols (RFC 6455, section 11.3.4), in lower case.
 pub const SUBPROTOCOL_FIELD: &str = "sec-websocket-protocol";
 
-/// The subprotocol whose next one is a token.
+/// The field that tells caches what they may keep, in lower case.
+pub const CACHE_FIELD: &str = "cache-control";
+
+/// What replies say to caches that others share when the credential of the request is nothing that
+/// caches know for one (RFC 6750, section 2.3).
+pub const KEEP_PRIVATE: ReplyField<&str> = (CACHE_FIELD, "private");
+
+/// Whether a reply with these fields is for the caches of its client alone, or for none (RFC 9111,
+/// sections 5.2.2.5 and 5.2.2.7).
+#[must_use]
+pub fn is_kept_private(fields: HeadersView<'_>) -> bool {
+    let lines = fields.iter();
+    let mut lines = lines.filter(|it| it.1.eq_ignore_ascii_case(CACHE_FIELD.as_bytes()));
+    lines.any(|(_, _, value)| {
+        let mut directives = value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
+        // `private="NAME"` is about one field only.
+        directives
+            .any(|it| it.eq_ignore_ascii_case(b"private") || it.eq_ignore_ascii_case(b"no-store"))
+    })
+}
+
+/// The subprotocol whose next one is a token, in offers such as `bearer, TOKEN`. The reply names it
+/// when no other is chosen: browsers close a connection whose reply has none of those offered.
 pub const TOKEN_SUBPROTOCOL: &str = "bearer";
 
 /// Takes `bearer, TOKEN` out of the subprotocols; the others stay.
@@ -338,37 +402,6 @@ pub fn without_parameter(query: &str, name: &str) -> Option<String> {
     let is_other = |part: &&str| parameter_name(part) != name;
     let rest: Vec<&str> = query.split('&').filter(is_other).collect();
     (!rest.is_empty()).then(|| rest.join("&"))
-}
-
-/// Header fields without a cookie.
-fn without_cookie(headers: &Headers, name: &str) -> Headers {
-    let mut others = Headers::new();
-    for (_, field, value) in headers.view().iter() {
-        let is_cookies = is_cookie(field);
-        let field = String::from_utf8_lossy(field);
-        match is_cookies {
-            false => others.append(&field, value),
-            true => {
-                if let Some(rest) = cookies_without(value, &[name]) {
-                    others.append(&field, rest);
-                }
-            }
-        }
-    }
-    others
-}
-
-/// The value of a field `Cookie` without the cookies of these names; `None` when nothing is left.
-#[must_use]
-pub fn cookies_without<T: AsRef<str>>(value: &[u8], names: &[T]) -> Option<Vec<u8>> {
-    let is_other = |pair: &&[u8]| {
-        let own = pair.split(|&byte| byte == b'=').next().unwrap_or_default();
-        let own = own.trim_ascii();
-        names.iter().all(|name| own != name.as_ref().as_bytes())
-    };
-    let pairs = value.split(|&byte| byte == b';').filter(is_other);
-    let pairs: Vec<&[u8]> = pairs.map(<[u8]>::trim_ascii).collect();
-    (!pairs.is_empty()).then(|| pairs.join(&b"; "[..]))
 }
 
 /// The decoded name of `NAME=VALUE`.
@@ -482,6 +515,12 @@ pub trait Door: Send + Sync {
         false
     }
 
+    /// The name of the first way that passes a credential on for which there could be a ticket:
+    /// what is behind the door would miss it then.
+    fn passing_way(&self) -> Option<&Arc<str>> {
+        None
+    }
+
     /// Gives a ticket to whoever would be let in: the reply is JSON. `head` is that of the request
     /// that the ticket is for, with its message.
     ///
@@ -522,7 +561,7 @@ pub struct DoorContext<'a> {
     /// What its expressions may use.
     pub evaluation: &'a Evaluation,
     /// Where it takes tickets, if it does.
-    pub tickets: Option<TicketScope>,
+    pub tickets: Option<TicketTarget>,
 }
 
 /// The ways to know a caller, by their names.
@@ -534,6 +573,11 @@ pub trait Ways: Send + Sync {
     /// What the ways do by themselves, such as fetching keys.
     fn sources(&self) -> Vec<SourcePlan> {
         Vec::new()
+    }
+
+    /// What tells systems behind flows who a caller is, if anything does.
+    fn identities(&self) -> Option<&dyn Identities> {
+        None
     }
 
     /// The systems that they ask.
@@ -563,6 +607,8 @@ pub struct AccessDefinition {
     pub ways: fn() -> serde_json::Value,
     /// The JSON Schema of the value under `engine.deny`.
     pub deny: fn() -> serde_json::Value,
+    /// The JSON Schema of the value under `engine.identity`.
+    pub identity: fn() -> serde_json::Value,
     /// The JSON Schema of the value under `auth` of flows and topics.
     pub auth: fn() -> serde_json::Value,
     /// Reads the settings of access control. Every problem goes into the report. Opens nothing but
@@ -577,24 +623,13 @@ pub struct AccessNodes<'a> {
     pub ways: Option<&'a Node>,
     /// The value under `deny`.
     pub deny: Option<&'a Node>,
+    /// The value under `identity`.
+    pub identity: Option<&'a Node>,
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_cookie_is_taken_out_and_others_stay() {
-        for (cookies, expected) in [
-            ("s=1", None),
-            ("a=1; s=2; b=3", Some("a=1; b=3")),
-            (" s =2;a=1", Some("a=1")),
-            ("s=1; s=2; ss=3", Some("ss=3")),
-        ] {
-            let rest = cookies_without(cookies.as_bytes(), &["s"]);
-            assert_eq!(rest.as_deref(), expected.map(str::as_bytes), "{cookies}");
-        }
-    }
 
     #[test]
     fn callers_have_different_scopes() {
@@ -611,6 +646,26 @@ mod tests {
         scopes.dedup();
         assert_eq!(scopes.len(), 5);
         assert_eq!(caller("ask", "").unwrap_err().kind, Kind::Forbidden);
+    }
+
+    #[test]
+    fn replies_that_no_shared_cache_keeps_are_known() {
+        for (lines, expected) in [
+            (&[][..], false),
+            (&["private"], true),
+            (&["max-age=60, Private"], true),
+            (&["max-age=60", "no-store"], true),
+            (&["public, max-age=60"], false),
+            (&["no-cache"], false),
+            (&["private=\"set-cookie\""], false),
+            (&["privately"], false),
+        ] {
+            let mut headers = Headers::new();
+            for line in lines {
+                headers.append("Cache-Control", line);
+            }
+            assert_eq!(is_kept_private(headers.view()), expected, "{lines:?}");
+        }
     }
 
     #[test]

@@ -13,6 +13,8 @@ pub const BAD_NETWORK: Code = Code::new("IT0236");
 pub const BAD_CORS: Code = Code::new("IT0237");
 /// `security_headers` that cannot be sent.
 pub const BAD_SECURITY_HEADERS: Code = Code::new("IT0238");
+/// Settings of the egress guard that cannot be, or a target that it would refuse.
+pub const BAD_EGRESS: Code = Code::new("IT0740");
 
 /// Every code of this crate with its title.
 pub const ALL: &[CodeInfo] = &[
@@ -35,5 +37,9 @@ pub const ALL: &[CodeInfo] = &[
     CodeInfo {
         code: BAD_SECURITY_HEADERS,
         title: "bad security headers",
+    },
+    CodeInfo {
+        code: BAD_EGRESS,
+        title: "refused by the egress guard",
     },
 ];

@@ -14,6 +14,7 @@ use crate::block::Block;
 use crate::codes::{BAD_EXPRESSION, UNKNOWN_NAME};
 use crate::connection::Connections;
 use crate::failure::Handlers;
+use crate::identity::Identities;
 use crate::scope::{self, Scope};
 use crate::state::{State, StateKey, States};
 use crate::step::Step;
@@ -118,6 +119,8 @@ pub struct BuildContext<'a> {
     pub trigger: Option<&'a HttpTrigger>,
     /// Whether somebody may be known who has sent the message.
     pub may_have_caller: bool,
+    /// What can tell other systems who that is, if anything can.
+    pub identities: Option<&'a dyn Identities>,
     /// The connections that the flow may use.
     pub connections: &'a Connections,
     /// Whether the flow ends with the step and nothing stands beside it that looks at its result: a

@@ -73,6 +73,8 @@ pub struct Guard {
     pub doors: Vec<Arc<dyn Door>>,
     /// Whether the document has an `auth` for it, be it `none`.
     pub says_auth: bool,
+    /// Whether clients publish by it.
+    pub publishes: bool,
 }
 
 /// What a document declares under a name, for flows to use.

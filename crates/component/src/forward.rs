@@ -7,6 +7,7 @@ use std::time::Duration;
 use message::Method;
 
 use crate::credentials::Credentials;
+use crate::identity::Identity;
 use crate::limits::Gate;
 use crate::stream_limits::StreamLimits;
 use crate::upstream::UpstreamPlan;
@@ -48,6 +49,8 @@ pub struct ForwardPlan {
     /// What each request is authorized with, in place of the client's fields of those names, which
     /// are among `request_fields.remove`.
     pub credentials: Option<Arc<dyn Credentials>>,
+    /// What tells the system who the caller is: a request for which it has no token is not sent.
+    pub identity: Option<Arc<dyn Identity>>,
     /// What its streams may take, when it is all that its flow does.
     pub streams: Option<Arc<StreamLimits>>,
     /// What its requests have to pass, when it is all that its flow does.
@@ -74,6 +77,7 @@ impl ForwardPlan {
             websocket: false,
             parameter: None,
             credentials: None,
+            identity: None,
             streams: None,
             gate: None,
         }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use message::{Fault, Reply, Request};
 
 use crate::edge::RouteEdge;
+use crate::egress::{Policy, Refusal, Target};
 use crate::exchange::Exchange;
 use crate::forward::ForwardPlan;
 use crate::limits::{Admission, Gate};
@@ -124,6 +125,9 @@ pub struct Call<'a> {
     pub request: &'a Request,
     /// The most bytes of the reply's body; the engine's limit without one.
     pub body_max: Option<u64>,
+    /// Whether only the status and the beginning of the body matter: a body that is larger than
+    /// `body_max`, or that breaks off, is cut there and is no failure.
+    pub truncates: bool,
     /// What logs call the step that sends it.
     pub step: &'a str,
     /// When the caller gives it up: [`Exchange::deadline`] for steps. The engine bounds each call,
@@ -181,6 +185,15 @@ pub trait Services {
 
     /// What connectors keep on this worker.
     fn resources(&self) -> &Resources;
+
+    /// Reads a URL that somebody else than the author of the files has set, and checks all of it
+    /// but where its name leads: that is checked for each connection.
+    ///
+    /// # Errors
+    /// When it may not be called.
+    fn egress(&self, url: &str) -> Result<Target, Refusal> {
+        Policy::default().target(url)
+    }
 
     /// The plan of the caller whose request this is, where the door has found one.
     fn admission(&self) -> Option<&Admission> {

@@ -4,29 +4,36 @@
 //! Reading order: [`trigger`] says what starts a flow; [`exchange`] is a message on its way, with
 //! its [`content`]; [`step`] is what happens to it, and [`block`] steps in order with what stands
 //! beside their verbs: [`resilience`] and [`failure`]; [`forward`] is where it goes on to,
-//! [`upstream`] and [`connection`] what lies there, [`tls`] how it is encrypted; [`handler`] is a
-//! whole flow seen from outside, [`stream`] a client that stays, [`plan`] all flows at once.
-//! [`edge`] is what a client meets before a flow: [`networks`], [`cors`], [`security_headers`].
+//! [`upstream`] and [`connection`] what lies there, [`tls`] how it is encrypted, [`egress`] what
+//! may lie there when somebody else has set the URL; [`handler`] is a whole flow seen from outside,
+//! [`stream`] a client that stays, [`plan`] all flows at once.
+//! [`access`] is who may come in, [`identity`] how systems behind a flow are told who that is.
+//! [`edge`] is what a client meets before a flow: [`networks`], [`cors`], [`security_headers`],
+//! [`cookies`].
 //! [`definition`] and [`scope`] are for building; [`document`] is what stands beside flows, and
 //! [`evaluation`] is for the expressions there. [`text`] checks the texts of methods, hosts, ports
 //! and paths. Nothing here opens a socket or reads a file.
 
 pub mod access;
+pub mod audit;
 pub mod block;
 pub mod codes;
 pub mod connection;
 pub mod content;
+pub mod cookies;
 pub mod cors;
 pub mod credentials;
 pub mod definition;
 pub mod document;
 pub mod edge;
+pub mod egress;
 pub mod endpoint;
 pub mod evaluation;
 pub mod exchange;
 pub mod failure;
 pub mod forward;
 pub mod handler;
+pub mod identity;
 pub mod limits;
 pub mod long_work;
 pub mod networks;

@@ -105,6 +105,12 @@ impl NetworkList {
         self.0.is_empty()
     }
 
+    /// Whether an address stands there by itself.
+    pub fn names(&self, address: IpAddr) -> bool {
+        let number = number(address);
+        self.0.iter().any(|it| it.bits == 128 && it.first == number)
+    }
+
     /// Whether an address is in one of them. IPv4 is the same address when it is mapped into IPv6.
     pub fn contains(&self, address: IpAddr) -> bool {
         let number = number(address);

@@ -146,6 +146,8 @@ pub struct WorkerMetrics {
     pub upstream_connects: Counter,
     /// Connections to upstreams that could not be made.
     pub upstream_connect_failures: Counter,
+    /// URLs and addresses that the egress guard has refused.
+    pub egress_refused: Counter,
     /// Requests sent on a kept upstream connection.
     pub upstream_reuses: Counter,
     /// Requests sent again because a kept connection turned out closed.

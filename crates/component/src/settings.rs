@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::egress::Policy;
+use crate::identity::IdentityField;
 use crate::trusted_proxies::TrustedProxies;
 
 /// Limits on what a peer can make the engine hold or do.
@@ -127,4 +129,9 @@ pub struct Settings {
     pub trusted_proxies: Option<Arc<TrustedProxies>>,
     /// Whether these proxies say in `Client-Cert` which certificate a client has shown them.
     pub client_cert_header: bool,
+    /// The header in which the engine tells other systems who a caller is: that of nobody else is
+    /// passed on.
+    pub identity_field: Option<Arc<IdentityField>>,
+    /// Which URLs may be called that users set.
+    pub egress: Arc<Policy>,
 }

@@ -8,8 +8,9 @@ use message::{Fault, Reply, Request};
 use crate::connection::Connections;
 use crate::content::Format;
 use crate::definition::Surroundings;
+use crate::document::Entrance;
 use crate::evaluation::Evaluation;
-use crate::handler::{LocalFuture, Services};
+use crate::handler::{Handler, LocalFuture, Services};
 use crate::upstream::UpstreamPlan;
 
 /// A flow that a source starts.
@@ -40,6 +41,17 @@ pub fn failure(result: &Result<Reply, Fault>) -> Option<String> {
     }
 }
 
+/// An address that a source serves, such as one that another system calls back.
+#[derive(Clone)]
+pub struct SourcePage {
+    /// Where its requests come in.
+    pub entrance: Entrance,
+    /// Who takes them. Whoever may not call it is its own matter: neither `auth` of the listener
+    /// nor
+    /// that of the flow stands in front of it.
+    pub handler: Arc<dyn Handler>,
+}
+
 /// Something that starts a flow by itself. It runs on one worker, whichever that is, unless it says
 /// otherwise.
 pub trait Source: Send + Sync {
@@ -57,6 +69,11 @@ pub trait Source: Send + Sync {
         false
     }
 
+    /// What it serves; requests may start the flow, too, on whichever worker they come to.
+    fn pages(&self, _flow: &Arc<dyn Started>) -> Vec<SourcePage> {
+        Vec::new()
+    }
+
     /// The systems that it sends requests to.
     fn upstreams(&self) -> Vec<Arc<UpstreamPlan>> {
         Vec::new()
@@ -68,6 +85,10 @@ pub trait Source: Send + Sync {
     }
 }
 
+/// Reads what stands under `http:` of a trigger: the short text or the mapping. Every problem goes
+/// into the report; `None` when there was one.
+pub type ReadHttp<'a> = &'a dyn Fn(&Node, &mut Report) -> Option<Entrance>;
+
 /// What a source may know of its surroundings while it is built.
 pub struct SourceContext<'a> {
     /// Where problems go.
@@ -76,6 +97,8 @@ pub struct SourceContext<'a> {
     pub flow: &'a Arc<str>,
     /// The connections that the flow may use.
     pub connections: &'a Connections,
+    /// Reads the `http` of an address that it serves.
+    pub read_http: ReadHttp<'a>,
     /// What its expressions may use, if it has any.
     pub evaluation: &'a Evaluation,
     /// What the loader knows beside the files.

@@ -34,6 +34,11 @@ pub trait State: Any + Send + Sync {
     fn measures(&self, _now: Instant) -> Vec<Measure> {
         Vec::new()
     }
+
+    /// Whether it is kept although no flow has it, as what is open for the whole process.
+    fn stays(&self) -> bool {
+        false
+    }
 }
 
 /// Where a state belongs.
@@ -87,7 +92,7 @@ impl Known {
     /// Forgets those that no flow has any more.
     fn tidy(&mut self) {
         self.states
-            .retain(|_, (_, state)| Arc::strong_count(state) > 1);
+            .retain(|_, (_, state)| Arc::strong_count(state) > 1 || state.stays());
     }
 }
 
@@ -179,6 +184,22 @@ mod tests {
         assert_eq!(states.measures(Instant::now()).len(), 1);
         drop(first);
         assert_eq!(states.measures(Instant::now()).len(), 0);
+    }
+
+    #[test]
+    fn a_state_that_is_open_for_the_process_stays() {
+        struct Open(bool);
+        impl State for Open {
+            fn stays(&self) -> bool {
+                self.0
+            }
+        }
+        for is_open in [false, true] {
+            let states = States::default();
+            drop(states.get(key("a"), || Open(is_open)));
+            states.measures(Instant::now());
+            assert_eq!(states.get(key("a"), || Open(false)).0, is_open);
+        }
     }
 
     #[test]

@@ -137,12 +137,16 @@ fn parse_bracketed(text: &str, inner: &str) -> Result<String, TextError> {
         })
 }
 
-/// Whether the last label is a number: then the text can only be meant as an IPv4 address
-/// (RFC 3986, section 3.2.2; RFC 1123, section 2.1).
+/// Whether the last label is a number, decimal or hexadecimal: then the text can only be meant as
+/// an IPv4 address (RFC 3986, section 3.2.2; RFC 1123, section 2.1; WHATWG URL, section 3.5).
+/// Resolvers take `0x7f000001` for 127.0.0.1.
 fn looks_like_ipv4(text: &str) -> bool {
-    text.rsplit('.')
-        .next()
-        .is_some_and(|last| !last.is_empty() && last.bytes().all(|byte| byte.is_ascii_digit()))
+    let last = text.rsplit('.').next().unwrap_or_default();
+    let hexadecimal = last.strip_prefix("0x").or(last.strip_prefix("0X"));
+    let is_hexadecimal =
+        hexadecimal.is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()));
+    let is_decimal = !last.is_empty() && last.bytes().all(|byte| byte.is_ascii_digit());
+    is_decimal || is_hexadecimal
 }
 
 fn name_problem(text: &str) -> Option<TextError> {
@@ -326,6 +330,9 @@ mod tests {
             "10.0.0.256",
             "1.2.3",
             "01.2.3.4",
+            "0x7f000001",
+            "127.0.0.0x1",
+            "0X",
             "::1",
             "[::1",
             "[::1%eth0]",

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::tls::{Protocol, UpstreamTls};
+use crate::tls::{Place, Protocol, UpstreamTls};
 
 /// One address of an upstream.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +37,29 @@ pub struct UpstreamPlan {
     pub connections: ConnectionLimits,
     /// How often a request that is safe to repeat is sent to another endpoint.
     pub retries: u32,
+    /// Which addresses its connections may be made to.
+    pub egress: Egress,
+    /// What it was made of when its URL became known, see
+    /// [`Origins`](crate::egress::Origins).
+    pub template: Option<Arc<Self>>,
+}
+
+/// Which addresses connections may be made to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Egress {
+    /// All: whoever wrote the files has named the system.
+    #[default]
+    Open,
+    /// Those that [`Policy`](crate::egress::Policy) allows. The place is where a file says so.
+    Guarded(Option<Place>),
+}
+
+impl Egress {
+    /// Whether the policy holds.
+    #[inline]
+    pub fn is_guarded(&self) -> bool {
+        matches!(self, Self::Guarded(_))
+    }
 }
 
 impl UpstreamPlan {
@@ -59,6 +82,8 @@ impl UpstreamPlan {
             health: None,
             connections: ConnectionLimits::default(),
             retries: 1,
+            egress: Egress::default(),
+            template: None,
         }
     }
 

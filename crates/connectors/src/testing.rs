@@ -93,6 +93,7 @@ pub(crate) fn build(definition: &StepDefinition, yaml: &str) -> Result<Box<dyn S
         path: "1".to_owned(),
         trigger: None,
         may_have_caller: false,
+        identities: None,
         connections: &connections,
         is_last: false,
         may_stream: true,
@@ -130,6 +131,7 @@ pub(crate) fn source(
         report: &mut report,
         flow: &flow,
         connections: &connections,
+        read_http: &|_, _| None,
         evaluation: &Evaluation::default(),
         surroundings: &Surroundings {
             files: &|_, name| Err(format!("{name} is not there")),

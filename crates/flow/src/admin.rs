@@ -35,6 +35,12 @@ pub(crate) struct AdminConfig {
     /// port.
     #[allow(dead_code, reason = "read from the tree, with the ways")]
     operate: Option<AnyValue>,
+    /// Further names by which programs reach the port, without ports, such as
+    /// `intertie-admin.internal`. Where everybody may change something or read `/deny`, requests
+    /// are taken by IP address, `localhost` and the name under `listen` only: a page of another
+    /// site could have its own name lead here (DNS rebinding).
+    #[allow(dead_code, reason = "read from the tree, with the ways")]
+    hosts: Option<Vec<String>>,
 }
 
 /// What `engine.admin` says.
@@ -46,6 +52,8 @@ pub struct AdminSettings {
     pub view: Option<Arc<dyn Door>>,
     /// Who may change something.
     pub operate: Operate,
+    /// Names by which the port may be reached beside the usual ones, in lower case.
+    pub hosts: Vec<String>,
     /// The systems that the doors ask.
     pub upstreams: Vec<Arc<UpstreamPlan>>,
 }
@@ -105,11 +113,23 @@ pub(crate) fn read(
         // One with a problem is reported, and nothing is served then.
         Some(Rule { door: None, .. }) => Operate::Everybody,
     };
+    let is_open = view.door.is_none() || matches!(operate, Operate::Everybody);
+    let hosts = admin.entry("hosts");
+    if let Some(entry) = hosts.filter(|_| !is_open) {
+        let message =
+            "`hosts` has no effect: callers need credentials, by whichever name they come";
+        reader
+            .report
+            .error(BAD_ADMIN, entry.key_span, message)
+            .hint("leave it out");
+    }
+    let hosts = hosts.map(|entry| reader.hosts(&entry.value));
     let is_locked = view.door.is_some() || matches!(operate, Operate::Behind(_));
     AdminSettings {
         listen,
         view: view.door,
         operate,
+        hosts: hosts.unwrap_or_default(),
         upstreams: match is_locked {
             true => ways.upstreams(),
             false => Vec::new(),
@@ -144,6 +164,23 @@ impl Reader<'_> {
                 None
             }
         }
+    }
+
+    /// Reads names of hosts. What is no list of texts has been reported with the other settings.
+    fn hosts(&mut self, node: &Node) -> Vec<String> {
+        let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+        let mut hosts = Vec::new();
+        for node in node.as_sequence().unwrap_or_default() {
+            let name = node.as_str().unwrap_or_default();
+            if name.is_empty() || !name.bytes().all(is_part) {
+                let message = format!("`{}` is no name of a host", name.escape_debug());
+                self.report
+                    .error(BAD_ADMIN, node.span, message)
+                    .hint("write it without scheme and port, such as `admin.internal`");
+            }
+            hosts.push(name.to_ascii_lowercase());
+        }
+        hosts
     }
 
     /// Reads who may do something. A condition holds beside what `base` demands.

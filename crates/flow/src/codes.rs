@@ -73,6 +73,8 @@ pub const PLAIN_SECRET: Code = Code::new("IT0722");
 pub const CLEAR_CREDENTIALS: Code = Code::new("IT0723");
 /// An admin port that cannot be as it is described.
 pub const BAD_ADMIN: Code = Code::new("IT0724");
+/// An audit stream that cannot be as it is described.
+pub const BAD_AUDIT: Code = Code::new("IT0730");
 /// A limit per caller that cannot be counted as it is written.
 pub const BAD_LIMIT: Code = Code::new("IT0234");
 /// A plan that is not there.
@@ -219,6 +221,10 @@ pub const ALL: &[CodeInfo] = &[
     CodeInfo {
         code: BAD_ADMIN,
         title: "bad settings of the admin port",
+    },
+    CodeInfo {
+        code: BAD_AUDIT,
+        title: "bad audit stream",
     },
     CodeInfo {
         code: BAD_LIMIT,

@@ -4,11 +4,12 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use component::access::{Door, DoorContext, TicketScope, Ways};
+use component::access::{Door, DoorContext, TicketTarget, Ways};
 use component::block::Block;
 use component::connection::Connections;
 use component::cors::CorsConfig;
 use component::definition::{BlockReader as _, BuildContext, Place, Surroundings};
+use component::document::EntranceReader as _;
 use component::edge::{self, RouteEdge};
 use component::evaluation::Evaluation;
 use component::exchange::FlowContext;
@@ -19,7 +20,7 @@ use component::networks::NetworksConfig;
 use component::plan::{Callees, RouteTarget};
 use component::scope::Scope;
 use component::security_headers::SecurityHeadersConfig;
-use component::source::{SourceContext, SourcePlan, Started};
+use component::source::{SourceContext, SourcePage, SourcePlan, Started};
 use component::trigger::HttpTrigger;
 use component::upstream::UpstreamPlan;
 use config::{Node, Report, Span};
@@ -55,6 +56,8 @@ pub(crate) struct Flow {
     pub says_auth: bool,
     /// Where tickets for it are given.
     pub tickets: Option<TicketRoute>,
+    /// What its source serves.
+    pub pages: Vec<SourcePage>,
     /// What a client meets before it, without that of the listener.
     pub edge: RouteEdge,
     /// The systems that it sends to.
@@ -86,9 +89,16 @@ pub(crate) struct Reader<'a> {
     pub surroundings: &'a Surroundings<'a>,
 }
 
-/// What steps have to know of how their flow is started: its name, its HTTP trigger, whether that
-/// has no protocol of its own, and whether callers may be known.
-type FlowStart<'a> = (&'a Arc<str>, Option<&'a HttpTrigger>, (bool, bool));
+/// What steps have to know of how their flow is started.
+struct FlowStart<'a> {
+    /// The flow's name.
+    name: &'a Arc<str>,
+    http: Option<&'a HttpTrigger>,
+    /// Whether the trigger is HTTP without a protocol on top, such as SOAP.
+    is_plain: bool,
+    /// Whether messages may have a known caller.
+    may_have_caller: bool,
+}
 
 /// What a step list is built with and what building finds.
 struct Workshop {
@@ -147,11 +157,17 @@ impl Reader<'_> {
         let is_plain = start.is_some_and(|start| start.envelope.is_none());
         let tickets = Tickets::read(document, trigger.as_ref(), report);
         let guarded = (document, trigger.as_ref());
-        let door = self.read_door(guarded, (&name, tickets.scope()), report);
-        let tickets = tickets.route(door.as_ref(), trigger.as_ref(), report);
+        let door = self.read_door(guarded, (&name, tickets.target()), report);
+        let is_open = self.is_open(guarded);
+        let tickets = tickets.route((door.as_ref(), is_open), trigger.as_ref(), report);
         // A called flow has the caller of the one that calls it.
         let may_have_caller = door.is_some() || trigger.as_ref().is_some_and(Trigger::is_call);
-        let start = (&name, http, (is_plain, may_have_caller));
+        let start = FlowStart {
+            name: &name,
+            http,
+            is_plain,
+            may_have_caller,
+        };
         let built = self.read_steps(document, start, &connections, &mut workshop, report);
         upstreams.append(&mut workshop.upstreams);
         let limits = {
@@ -164,6 +180,7 @@ impl Reader<'_> {
             door,
             says_auth: document.get("auth").is_some(),
             tickets,
+            pages: Vec::new(),
             edge: RouteEdge::read(document, report),
             name,
             name_span,
@@ -195,6 +212,7 @@ impl Reader<'_> {
             report,
             flow: name,
             connections,
+            read_http: &|node, report| self.defaults.read_http(node, report),
             evaluation: self.evaluation,
             surroundings: self.surroundings,
         };
@@ -202,11 +220,21 @@ impl Reader<'_> {
         trigger::read(document.get("from")?, table, self.defaults, &mut context)
     }
 
+    /// Whether neither the flow nor its listener says who may call it.
+    fn is_open(&self, (document, trigger): (&Node, Option<&Trigger>)) -> bool {
+        let of_listener = || {
+            let start = trigger?.start()?;
+            self.defaults.listeners.auth(&start.http.listen)
+        };
+        let auth = document.get("auth").or_else(of_listener);
+        auth.is_none_or(|it| it.as_str() == Some("none"))
+    }
+
     /// Reads `auth`, which is for flows that requests start; without it that of the listener holds.
     fn read_door(
         &self,
         (document, trigger): (&Node, Option<&Trigger>),
-        (name, tickets): (&str, Option<TicketScope>),
+        (name, tickets): (&str, Option<TicketTarget>),
         report: &mut Report,
     ) -> Option<Arc<dyn Door>> {
         let name = &format!("flow {name}");
@@ -241,7 +269,7 @@ impl Reader<'_> {
     fn read_steps(
         &self,
         document: &Node,
-        (name, trigger, (is_plain, may_have_caller)): FlowStart<'_>,
+        start: FlowStart<'_>,
         connections: &Connections,
         workshop: &mut Workshop,
         report: &mut Report,
@@ -253,15 +281,16 @@ impl Reader<'_> {
         let handlers = document.get("on_error");
         let mut context = BuildContext {
             report,
-            flow: name,
-            label: Arc::clone(name),
+            flow: start.name,
+            label: Arc::clone(start.name),
             path: String::new(),
-            trigger,
-            may_have_caller,
+            trigger: start.http,
+            may_have_caller: start.may_have_caller,
+            identities: self.ways.identities(),
             connections,
             is_last: true,
             // Nobody streams to a flow, a source or a protocol of its own.
-            may_stream: handlers.is_none() && is_plain,
+            may_stream: handlers.is_none() && start.is_plain,
             scope: &mut workshop.scope,
             upstreams: &mut workshop.upstreams,
             calls: &mut workshop.calls,
@@ -359,6 +388,9 @@ impl Reader<'_> {
             let reads_body = (reads_body && plain.is_none()) || has_envelope || judges_body;
             check_effects(&flow, (reads_body, plain.is_some()), detach, report);
             check_edge(&flow, document, report);
+        }
+        if let Some(source) = flow.trigger.as_ref().and_then(Trigger::source) {
+            flow.pages = source.pages(&(Arc::clone(&running) as Arc<dyn Started>));
         }
         flow.running = Some(running);
         flow

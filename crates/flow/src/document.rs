@@ -28,7 +28,7 @@ impl Documents {
     pub fn expand(
         &mut self,
         names: &Environment,
-        known: (&Secrets, &[&str]),
+        known: (&Secrets, &[&str], &[&str]),
         places: &mut Places,
         report: &mut Report,
     ) {

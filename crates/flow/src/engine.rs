@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use component::access::AccessDefinition;
+use component::egress::{EgressConfig, Policy};
 use component::limits::CALLERS_DEFAULT;
 use component::settings::{Http2Limits, Limits, Settings, Timeouts};
 use component::trigger::ListenAddress;
@@ -15,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::admin::AdminConfig;
+use crate::audit::AuditConfig;
 use crate::bounds::{BODY, Bounds, WAIT};
 use crate::codes::BAD_PROXY;
 use crate::gates::PlanConfig;
@@ -93,6 +95,15 @@ struct EngineConfig {
         reason = "read from the tree, by the crate that knows the ways"
     )]
     deny: Option<AnyValue>,
+    /// The identity header: a signed token that tells systems behind the engine who a caller is.
+    #[allow(
+        dead_code,
+        reason = "read from the tree, by the crate that knows the ways"
+    )]
+    identity: Option<AnyValue>,
+    /// The audit stream: who was refused, and who has changed what, as JSON in a file or a topic.
+    #[allow(dead_code, reason = "read from the tree, with the topics")]
+    audit: Option<AuditConfig>,
     /// The admin port: where it is and who may use it.
     #[allow(dead_code, reason = "read from the tree, with the ways")]
     admin: Option<AdminConfig>,
@@ -110,6 +121,9 @@ struct EngineConfig {
     /// one named `default` is for callers who have no other.
     #[allow(dead_code, reason = "read from the tree, with what has been counted")]
     plans: Option<BTreeMap<String, PlanConfig>>,
+    /// The egress guard: which URLs may be called that users set, and by connections and steps with
+    /// `egress: guarded`.
+    egress: Option<EgressConfig>,
     /// The sources of secrets, which flow files use as `${ $secret.NAME }`.
     secrets: Option<SecretsConfig>,
     /// Limits on what a peer can make the engine hold or do.
@@ -285,6 +299,9 @@ pub(crate) fn schema(access: &AccessDefinition) -> serde_json::Value {
     if let Some(deny) = schema.pointer_mut("/properties/deny") {
         *deny = (access.deny)();
     }
+    if let Some(identity) = schema.pointer_mut("/properties/identity") {
+        *identity = (access.identity)();
+    }
     let auth = (access.auth)();
     for (of, key) in [
         ("ListenerConfig", "auth"),
@@ -343,6 +360,9 @@ fn read(node: &Node, report: &mut Report) -> Engine {
         secrets::check(config, report);
     }
     engine.settings.trusted_proxies = read_proxies(&config.trusted_proxies, report);
+    if let Some(config) = &config.egress {
+        engine.settings.egress = Policy::read(config, report);
+    }
     let proxies = engine.settings.trusted_proxies.as_deref();
     let listeners = node.get("listeners");
     let listeners = Listeners::read(&config.listeners, listeners, proxies, report);

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use component::access::drop_ticket_cookie;
 use component::endpoint::{Envelope, Note, Opened};
 use component::handler::{Callee, CallerContext, Handler, LocalFuture, Outcome, Services};
 use component::limits::Gate;
@@ -152,9 +153,10 @@ impl Handler for Enveloped {
 
     fn handle<'a>(
         &'a self,
-        request: Request,
+        mut request: Request,
         services: &'a dyn Services,
     ) -> LocalFuture<'a, Result<Outcome, Fault>> {
+        drop_ticket_cookie(&mut request);
         Box::pin(async { Ok(self.handle(request, services).await) })
     }
 }

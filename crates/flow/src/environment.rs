@@ -1,5 +1,5 @@
-//! `${ $env.NAME }` in strings, and `${ $secret.NAME }` under `use:`: the values are put in when
-//! flow files are loaded.
+//! `${ $env.NAME }` in strings, and `${ $secret.NAME }` under `use:` and where else documents may
+//! have secrets: the values are put in when flow files are loaded.
 //!
 //! Outside steps, where no message is there to be asked, every other `${` is an error; it is never
 //! passed on as text. In steps the others are left to whoever compiles expressions.
@@ -74,11 +74,12 @@ impl Environment {
 
     /// Puts values in for `${ $env.NAME }` in all string values of a document, and for
     /// `${ $secret.NAME }` in those under its `use:` and under `engine.auth`. Refuses every other
-    /// `${` but in steps and where else there are expressions (see [`crate::Table::evaluated`]).
+    /// `${` but in steps and where else there are expressions (see [`crate::Table::evaluated`]) or
+    /// secrets (see [`crate::Table::secrets`]).
     pub fn expand_document(
         &self,
         document: &mut Node,
-        (secrets, evaluated): (&Secrets, &[&str]),
+        (secrets, evaluated, secret): (&Secrets, &[&str], &[&str]),
         places: &mut Places,
         report: &mut Report,
     ) {
@@ -98,7 +99,9 @@ impl Environment {
                     let within = evaluated.iter().filter_map(|it| it.split_once('.'));
                     let within = within.filter(|(first, _)| *first == key);
                     let within: Vec<&str> = within.map(|(_, second)| second).collect();
-                    self.expand_part(&mut entry.value, &within, places, report);
+                    let secret = below(secret, key);
+                    let secrets = (secrets, secret.as_slice());
+                    self.expand_part(&mut entry.value, (&within, secrets), places, report);
                 }
             }
         }
@@ -126,7 +129,7 @@ impl Environment {
     fn expand_part(
         &self,
         node: &mut Node,
-        evaluated: &[&str],
+        (evaluated, (secrets, secret)): (&[&str], (&Secrets, &[&str])),
         places: &mut Places,
         report: &mut Report,
     ) {
@@ -138,8 +141,35 @@ impl Environment {
             match evaluated.contains(&entry.key.as_str()) {
                 true => self.expand_steps(&mut entry.value, places, report),
                 false if refuse_condition(entry, places, report) => {}
-                false => self.expand(&mut entry.value, None, places, report),
+                false => {
+                    let secret = below(secret, &entry.key);
+                    let secrets = (secrets, secret.as_slice());
+                    self.expand_below(&mut entry.value, secrets, places, report);
+                }
             }
+        }
+    }
+
+    /// The same where secrets may stand at these paths.
+    fn expand_below(
+        &self,
+        node: &mut Node,
+        (secrets, paths): (&Secrets, &[&str]),
+        places: &mut Places,
+        report: &mut Report,
+    ) {
+        if paths.contains(&"") {
+            return self.expand(node, Some(secrets), places, report);
+        }
+        match &mut node.value {
+            Value::Mapping(entries) if !paths.is_empty() => {
+                for entry in entries {
+                    refuse_hole_in_key(entry, places, report);
+                    let paths = below(paths, &entry.key);
+                    self.expand_below(&mut entry.value, (secrets, &paths), places, report);
+                }
+            }
+            _ => self.expand(node, None, places, report),
         }
     }
 
@@ -270,6 +300,15 @@ impl Environment {
             Some((_, Some(value))) => EnvLookup::Value(value.clone()),
         }
     }
+}
+
+/// What is left of paths behind a key; `*` stands for any.
+fn below<'a>(paths: &[&'a str], key: &str) -> Vec<&'a str> {
+    let left = paths.iter().filter_map(|path| {
+        let (first, left) = path.split_once('.').unwrap_or((path, ""));
+        (first == key || first == "*").then_some(left)
+    });
+    left.collect()
 }
 
 /// Secrets as expressions see them.

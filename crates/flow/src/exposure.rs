@@ -140,7 +140,7 @@ fn entries<'a>(flows: &'a [Flow], declared: &'a [Declared]) -> impl Iterator<Ite
 }
 
 /// Whether only this machine reaches an address.
-fn is_local(listen: &ListenAddress) -> bool {
+pub(crate) fn is_local(listen: &ListenAddress) -> bool {
     let Some(host) = &listen.host else {
         return false;
     };

@@ -10,6 +10,7 @@
 //! `running` is what a flow is when messages come.
 
 mod admin;
+mod audit;
 mod blocks;
 mod bounds;
 pub mod codes;
@@ -17,6 +18,7 @@ mod compile;
 mod connections;
 mod declared;
 mod document;
+mod egress;
 mod engine;
 mod enveloped;
 mod environment;
@@ -41,16 +43,19 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use component::access::{AccessDefinition, AccessNodes, Door, Ways};
+use component::connection::Connections;
 use component::definition::{ConnectionDefinition, Place, StepDefinition, Surroundings};
-use component::document::DocumentDefinition;
+use component::document::{Declared, DocumentDefinition};
 use component::endpoint::EndpointDefinition;
 use component::handler::Handler;
 use component::plan::Plan;
 use component::settings::Settings;
 use component::source::SourceDefinition;
+use component::upstream::UpstreamPlan;
 use config::{Node, Report, Secrets, Span};
 
 pub use admin::{AdminSettings, Operate};
+pub use audit::{AuditSettings, AuditTarget, Fingerprints};
 pub use engine::{EngineSettings, LogFormat, LogLevel, LogSettings};
 pub use secrets::{KnownSecrets, SecretSources, secret_sources};
 
@@ -69,6 +74,8 @@ pub struct Loaded {
     pub engine: EngineSettings,
     /// The admin port.
     pub admin: AdminSettings,
+    /// Where the audit stream is written, if it is.
+    pub audit: Option<AuditSettings>,
     /// The flows one by one, for tests.
     pub flows: Vec<LoadedFlow>,
     /// The connections that this build cannot open, where they stand and why: flows are not run
@@ -111,6 +118,9 @@ pub struct Table<'a> {
     /// Where documents have expressions beside the steps, such as `from.poll`: a key of a document
     /// and a key of the mapping under it.
     pub evaluated: &'a [&'a str],
+    /// Where documents may have secrets beside `use`, as paths of keys with `*` for any key, such
+    /// as `subscribe.webhooks.endpoints.*.secret`.
+    pub secrets: &'a [&'a str],
 }
 
 /// What flow files are loaded with.
@@ -140,16 +150,12 @@ pub fn load(input: Input<'_>, report: &mut Report) -> Option<Loaded> {
     let plain_secrets = plain_secrets::find(&documents);
     let names = Environment::read(shared_settings(&documents), input.environment, report);
     let mut places = Places::default();
-    let values = (&secrets.values, input.table.evaluated);
+    let values = (&secrets.values, input.table.evaluated, input.table.secrets);
     let engine = read_engine(&mut documents, &names, values, &mut places, report);
     let settings = shared_settings(&documents);
     let callers = gates::read_plans(settings, engine.callers_max, input.surroundings, report);
     let connections = input.table.connections;
-    let mut shared = documents
-        .engine
-        .as_ref()
-        .map(|document| connections::read(document, connections, input.surroundings, report))
-        .unwrap_or_default();
+    let mut shared = read_shared(&documents, connections, input.surroundings, report);
     let defaults = defaults(&engine, callers);
     let evaluation = names.evaluation(&secrets.values, engine.expressions);
     let ways = read_ways(settings, input.table, input.surroundings, report);
@@ -165,6 +171,9 @@ pub fn load(input: Input<'_>, report: &mut Report) -> Option<Loaded> {
     };
     let read = reader.read_all(&documents.declared, report);
     shared.declarations = Arc::new(declared::declarations(&read.declared));
+    let audited = (&documents, read.declared.as_slice());
+    let around = (input.is_part, input.surroundings);
+    let audit = read_audit(audited, &engine, around, report);
     let reader = Reader {
         table: input.table,
         shared: &shared,
@@ -178,13 +187,14 @@ pub fn load(input: Input<'_>, report: &mut Report) -> Option<Loaded> {
     if !input.is_part {
         gates::refuse_unused(settings, &documents.flows, &documents.declared, report);
     }
-    routes::check(&flows, &read.declared, listeners, report);
+    routes::check((&flows, &read.declared), &*ways, listeners, report);
     let context = tests_section::Context::new(&names, secrets, input.surroundings);
     let tests = (documents.flows.as_slice(), documents.tests.as_slice());
     tests_section::read_all(&mut flows, tests, &context, report);
     drop_consequences(&places.spoiled, report);
     secrets.finish(&places.secret, report);
     refuse_nothing(&flows, &read, report);
+    let upstreams = upstreams((&flows, &read), &*ways, &engine.settings, report);
     if report.has_errors() {
         return None;
     }
@@ -193,19 +203,31 @@ pub fn load(input: Input<'_>, report: &mut Report) -> Option<Loaded> {
         exposure::warn((&flows, &read.declared), (&engine, settings), report);
         exposure::warn_admin(&admin, settings, report);
     }
-    let mut missing = connections::missing(&shared, connections);
-    missing.extend(read.missing.iter().cloned());
-    missing.extend(flows.iter().flat_map(|flow| flow.missing.iter().cloned()));
+    let missing = missing(connections::missing(&shared, connections), &read, &flows);
+    let served = (&*ways, &*engine.listeners, engine.settings, upstreams);
     Some(Loaded {
-        plan: plan(&flows, &read, (&*ways, &engine.listeners), engine.settings),
+        plan: plan((&flows, &read), served),
         engine: engine.engine,
         admin,
+        audit,
         flows: flows.into_iter().filter_map(loaded).collect(),
         missing,
     })
 }
 
-/// The ways to know a caller, and the deny list beside them.
+/// The connections of the engine.
+fn read_shared(
+    documents: &document::Documents,
+    definitions: &[ConnectionDefinition],
+    surroundings: &Surroundings<'_>,
+    report: &mut Report,
+) -> Connections {
+    let engine = documents.engine.as_ref();
+    let read = |document| connections::read(document, definitions, surroundings, report);
+    engine.map(read).unwrap_or_default()
+}
+
+/// The ways to know a caller, with the deny list and the identity header beside them.
 fn read_ways(
     settings: Option<&Node>,
     table: Table<'_>,
@@ -215,21 +237,50 @@ fn read_ways(
     let nodes = AccessNodes {
         ways: settings.and_then(|it| it.get("auth")),
         deny: settings.and_then(|it| it.get("deny")),
+        identity: settings.and_then(|it| it.get("identity")),
     };
     (table.access.build)(nodes, surroundings, report)
+}
+
+/// The audit stream. A part of the documents may lack its topic, and writes nothing.
+fn read_audit(
+    (documents, declared): (&document::Documents, &[Declared]),
+    engine: &engine::Engine,
+    (is_part, surroundings): (bool, &Surroundings<'_>),
+    report: &mut Report,
+) -> Option<AuditSettings> {
+    let reading = audit::Reading {
+        documents,
+        declared,
+        listeners: &engine.listeners,
+        surroundings,
+    };
+    let settings = shared_settings(documents).filter(|_| !is_part);
+    audit::read(settings, &reading, report)
+}
+
+/// The connections that this build cannot open: these, and those of documents and flows.
+fn missing(
+    mut all: Vec<(Span, String)>,
+    read: &declared::Read,
+    flows: &[Flow],
+) -> Vec<(Span, String)> {
+    all.extend(read.missing.iter().cloned());
+    all.extend(flows.iter().flat_map(|flow| flow.missing.iter().cloned()));
+    all
 }
 
 /// Puts values in for names in all documents, and reads the settings.
 fn read_engine(
     documents: &mut document::Documents,
     names: &Environment,
-    values: (&Secrets, &[&str]),
+    values: (&Secrets, &[&str], &[&str]),
     places: &mut Places,
     report: &mut Report,
 ) -> engine::Engine {
     let engine = match &mut documents.engine {
         Some(document) => {
-            names.expand_document(document, (values.0, &[]), places, report);
+            names.expand_document(document, (values.0, &[], &[]), places, report);
             engine::read_document(document, report)
         }
         None => engine::Engine::default(),
@@ -263,18 +314,33 @@ fn refuse_nothing(flows: &[Flow], read: &declared::Read, report: &mut Report) {
     }
 }
 
-/// What listens where and what it serves.
-fn plan(
-    flows: &[Flow],
-    read: &declared::Read,
-    (ways, listeners): (&dyn Ways, &Listeners),
-    settings: Settings,
-) -> Plan {
-    let own_sources = read.declared.iter().flat_map(|it| &it.sources).cloned();
+/// All systems that requests may be sent to. Those that the egress guard would always refuse are
+/// reported.
+fn upstreams(
+    (flows, read): (&[Flow], &declared::Read),
+    ways: &dyn Ways,
+    settings: &Settings,
+    report: &mut Report,
+) -> Vec<Arc<UpstreamPlan>> {
     let mut upstreams = connections::gather(flows, &read.declared);
     upstreams.extend(ways.upstreams());
+    egress::check(&upstreams, &settings.egress, report);
+    upstreams
+}
+
+/// What listens where and what it serves.
+fn plan(
+    (flows, read): (&[Flow], &declared::Read),
+    (ways, listeners, settings, upstreams): (
+        &dyn Ways,
+        &Listeners,
+        Settings,
+        Vec<Arc<UpstreamPlan>>,
+    ),
+) -> Plan {
+    let own_sources = read.declared.iter().flat_map(|it| &it.sources).cloned();
     Plan {
-        listeners: routes::group(flows, &read.declared, listeners),
+        listeners: routes::group((flows, &read.declared), ways, listeners),
         upstreams,
         callees: compile::callees(flows),
         sources: compile::sources(flows)
@@ -283,7 +349,10 @@ fn plan(
             .chain(ways.sources())
             .collect(),
         connections: connections::held(flows),
-        settings,
+        settings: Settings {
+            identity_field: ways.identities().map(|it| Arc::clone(it.field())),
+            ..settings
+        },
     }
 }
 

@@ -33,8 +33,8 @@ pub(crate) struct ListenerConfig {
     /// certificate a client has shown them (RFC 9440). Only if they replace what clients send in
     /// that field. It needs `trusted_proxies`, here or of the engine.
     client_cert_header: Option<Spanned<bool>>,
-    /// Who may come in, for all flows and topics on this address. The `auth` of one of them takes
-    /// its place there; only a written `auth: none` opens a flow or a topic.
+    /// The `auth` of all flows and topics on this address that have none of their own. A flow or a
+    /// topic with `auth: none` is open to everybody.
     #[allow(dead_code, reason = "read from the tree, as in flows")]
     auth: Option<AnyValue>,
     /// From where clients may connect: a list of networks that are allowed, or `allow` and `deny`.
@@ -59,7 +59,6 @@ struct Listener {
     /// Where its address stands.
     span: Span,
     edge: ListenerEdge,
-    /// The value of `auth`.
     auth: Option<Node>,
 }
 
@@ -114,7 +113,8 @@ impl Listeners {
         self.0.get(address)?.auth.as_ref()
     }
 
-    /// Reports what is wrong with `auth`, once for each listener: what shares one reads it again.
+    /// Reports what is wrong with the `auth` of each listener, here and only here: all flows and
+    /// topics that share a listener read its `auth` again.
     pub fn check_auth(&self, ways: &dyn Ways, evaluation: &Evaluation, report: &mut Report) {
         for (address, listener) in &self.0 {
             let Some(auth) = &listener.auth else {

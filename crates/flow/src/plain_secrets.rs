@@ -8,25 +8,33 @@ use message::secret;
 use crate::codes::PLAIN_SECRET;
 use crate::document::Documents;
 
-/// The keys of connections and of ways to know a caller whose values are secrets.
-const KEYS: [&str; 7] = [
+/// The keys of connections, webhooks and ways to know a caller whose values are secrets.
+const KEYS: [&str; 8] = [
     "bearer",
     "client_secret",
     "password",
     "refresh_token",
     "secret",
     "secret_key",
+    "secrets",
     "session_token",
 ];
 
-/// Where secrets stand under `use:` and `engine.auth`, before anything is put in. Their values are
-/// registered, so that neither a report nor a log shows them.
+/// Where secrets stand under `use:`, `subscribe.webhooks` and `engine.auth`, before anything is put
+/// in. Their values are registered, so that neither a report nor a log shows them.
 pub(crate) fn find(documents: &Documents) -> Vec<Span> {
     let mut found = Vec::new();
     let declared = documents.declared.iter().map(|it| &it.0);
     let all = documents.flows.iter().chain(declared);
     for node in all.chain(&documents.engine).filter_map(|it| it.get("use")) {
         look(node, &mut found);
+    }
+    let subscribed = documents
+        .declared
+        .iter()
+        .filter_map(|it| it.0.get("subscribe"));
+    for webhooks in subscribed.filter_map(|it| it.get("webhooks")) {
+        look(webhooks, &mut found);
     }
     let engine = documents.engine.as_ref().and_then(|it| it.get("engine"));
     if let Some(ways) = engine.and_then(|it| it.get("auth")) {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use component::access::{AccessPage, Door};
+use component::access::{AccessPage, Door, Ways};
 use component::document::{Declared, Entrance};
 use component::edge::RouteEdge;
 use component::plan::{ListenerPlan, RoutePlan, RouteTarget};
@@ -41,10 +41,23 @@ struct ListenerPage {
     protocols: Vec<Protocol>,
 }
 
-/// The pages that the doors of these routes need, once on each listener.
-fn pages(flows: &[Flow], declared: &[Declared]) -> Vec<ListenerPage> {
+/// The pages of access control, once on each listener: those that the doors of these routes need,
+/// and the one with the keys of the identity header.
+fn pages(flows: &[Flow], declared: &[Declared], ways: &dyn Ways) -> Vec<ListenerPage> {
     let mut known = BTreeSet::new();
     let mut all = Vec::new();
+    let keys = ways.identities().map(|it| it.page());
+    if let Some((Some(listen), page)) = keys.clone() {
+        // Whoever listens there too says how.
+        let mut others = routed(flows, declared).map(|(it, _)| it);
+        let twin = others.find(|it| it.http.listen == listen);
+        all.push(ListenerPage {
+            http: trigger_of(&page, listen),
+            tls: twin.and_then(|it| it.tls.clone()),
+            protocols: twin.map_or_else(|| vec![Protocol::Http1], |it| it.protocols.clone()),
+            page,
+        });
+    }
     // Also those of routes that share a handler with others.
     let asked = declared.iter().flat_map(|it| &it.routes).map(|route| {
         let Entrance {
@@ -55,8 +68,11 @@ fn pages(flows: &[Flow], declared: &[Declared]) -> Vec<ListenerPage> {
         } = &route.entrance;
         (http, tls, protocols, route.pages.clone())
     });
+    let keys = keys.filter(|(listen, _)| listen.is_none());
     let guarded = routed(flows, declared).map(|(it, _)| {
-        let pages = it.door.iter().flat_map(|door| door.pages()).collect();
+        let pages = it.door.iter().flat_map(|door| door.pages());
+        let keys = keys.iter().filter(|_| it.door.is_some());
+        let pages = pages.chain(keys.map(|(_, page)| page.clone())).collect();
         (it.http, it.tls, it.protocols, pages)
     });
     for (http, tls, protocols, pages) in guarded.chain(asked) {
@@ -66,13 +82,7 @@ fn pages(flows: &[Flow], declared: &[Declared]) -> Vec<ListenerPage> {
                 continue;
             }
             all.push(ListenerPage {
-                http: HttpTrigger {
-                    methods: page.methods.clone(),
-                    listen,
-                    path: page.path.clone(),
-                    body_max: page.body_max,
-                    decode: None,
-                },
+                http: trigger_of(&page, listen),
                 tls: tls.clone(),
                 protocols: protocols.clone(),
                 page,
@@ -80,6 +90,17 @@ fn pages(flows: &[Flow], declared: &[Declared]) -> Vec<ListenerPage> {
         }
     }
     all
+}
+
+/// What leads to a page on a listener.
+fn trigger_of(page: &AccessPage, listen: ListenAddress) -> HttpTrigger {
+    HttpTrigger {
+        methods: page.methods.clone(),
+        listen,
+        path: page.path.clone(),
+        body_max: page.body_max,
+        decode: None,
+    }
 }
 
 /// The same as routes.
@@ -122,7 +143,7 @@ fn routed<'a>(
         let start = flow.trigger.as_ref().and_then(Trigger::start)?;
         Some((flow, start))
     });
-    let flows = starts.flat_map(|(flow, start)| {
+    let started = starts.flat_map(|(flow, start)| {
         let routed = Routed {
             kind: "flow",
             name: &flow.name,
@@ -170,7 +191,33 @@ fn routed<'a>(
             (routed, Some(target))
         })
     });
-    flows.chain(declared)
+    started.chain(source_routes(flows)).chain(declared)
+}
+
+/// What sources of flows are called by, such as callbacks.
+fn source_routes(flows: &[Flow]) -> impl Iterator<Item = (Routed<'_>, Option<RouteTarget>)> {
+    flows.iter().flat_map(|flow| {
+        flow.pages.iter().map(|page| {
+            let entrance = &page.entrance;
+            let routed = Routed {
+                kind: "flow",
+                name: &flow.name,
+                http: &entrance.http,
+                tls: &entrance.tls,
+                protocols: &entrance.protocols,
+                door: &None,
+                reads_certificate: false,
+                edge: &flow.edge,
+                span: entrance.span,
+                is_page: false,
+            };
+            let target = RouteTarget::Handle {
+                handler: Arc::clone(&page.handler),
+                body_max: entrance.http.body_max,
+            };
+            (routed, Some(target))
+        })
+    })
 }
 
 /// The same, of handlers that do the same the first one alone.
@@ -191,8 +238,8 @@ fn served<'a>(
 
 /// Checks every route against those before it, and these listeners against all routes.
 pub(crate) fn check(
-    flows: &[Flow],
-    declared: &[Declared],
+    (flows, declared): (&[Flow], &[Declared]),
+    ways: &dyn Ways,
     listeners: Option<&Listeners>,
     report: &mut Report,
 ) {
@@ -203,7 +250,7 @@ pub(crate) fn check(
             check_certificates(routed, listeners, report);
         }
     }
-    let (pages, open) = (pages(flows, declared), (&RouteEdge::default(), &None));
+    let (pages, open) = (pages(flows, declared, ways), (&RouteEdge::default(), &None));
     let routed = served(flows, declared).chain(page_routes(&pages, open));
     let routed: Vec<Routed<'_>> = routed.map(|(routed, _)| routed).collect();
     check_conflicts(&routed, report);
@@ -216,12 +263,12 @@ pub(crate) fn check(
 
 /// The listeners with their routes, addresses in order and routes in the order of the files.
 pub(crate) fn group(
-    flows: &[Flow],
-    declared: &[Declared],
+    (flows, declared): (&[Flow], &[Declared]),
+    ways: &dyn Ways,
     configured: &Listeners,
 ) -> Vec<ListenerPlan> {
     let mut listeners: BTreeMap<ListenAddress, ListenerPlan> = BTreeMap::new();
-    let (pages, open) = (pages(flows, declared), (&RouteEdge::default(), &None));
+    let (pages, open) = (pages(flows, declared, ways), (&RouteEdge::default(), &None));
     for (routed, target) in served(flows, declared).chain(page_routes(&pages, open)) {
         let Some(target) = target else {
             continue;

@@ -5,6 +5,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use component::access::drop_ticket_cookie;
 use component::block::Block;
 use component::exchange::{Exchange, FlowContext};
 use component::failure::{Handled, Handlers};
@@ -278,9 +279,10 @@ impl Handler for RunningFlow {
 
     fn handle<'a>(
         &'a self,
-        request: Request,
+        mut request: Request,
         services: &'a dyn Services,
     ) -> LocalFuture<'a, Result<Outcome, Fault>> {
+        drop_ticket_cookie(&mut request);
         Box::pin(async move {
             // Made here, not moved in: it is several times as large as the request.
             let mut exchange = Exchange::new(&self.context, request);

@@ -144,6 +144,7 @@ const TABLE: Table<'static> = Table {
     documents: &[],
     access: NO_ACCESS,
     evaluated: &[],
+    secrets: &[],
 };
 
 /// Flows that nobody guards.
@@ -152,6 +153,7 @@ const NO_ACCESS: AccessDefinition = AccessDefinition {
     example: "",
     ways: || json!({}),
     deny: || json!({}),
+    identity: || json!({}),
     auth: || json!({}),
     build: |_, _, _| Arc::new(NoWays),
 };

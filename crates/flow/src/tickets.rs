@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use component::access::{Door, TicketHandler, TicketScope};
+use component::access::{Door, TicketHandler, TicketTarget};
 use component::plan::RouteTarget;
 use component::trigger::{HttpTrigger, Methods, Segment};
 use config::{Node, Report, Span, Value};
@@ -33,12 +33,7 @@ impl Tickets {
             report.error(NO_EFFECT, entry.key_span, message).hint(hint);
             Self(None)
         };
-        let start = trigger.map(Trigger::start);
-        if document.entry("auth").is_none() {
-            let message = "`tickets` has no effect: everybody may call the flow";
-            return refuse(message, "add `auth`, or leave it out");
-        }
-        match start {
+        match trigger.map(Trigger::start) {
             // Reported already.
             None => Self(None),
             // `auth` is reported, for the same reason.
@@ -58,19 +53,34 @@ impl Tickets {
         }
     }
 
-    /// Where the flow's door takes tickets.
-    pub fn scope(self) -> Option<TicketScope> {
-        self.0.map(|_| TicketScope::Path)
+    /// What tickets of the flow's door open, if it takes any.
+    pub fn target(self) -> Option<TicketTarget> {
+        self.0.map(|_| TicketTarget::Path)
     }
 
-    /// The address that gives them.
+    /// The address that gives them, of a flow with this door: its own or that of its listener.
+    /// `is_open` is whether neither says who may call it.
     pub fn route(
         self,
-        door: Option<&Arc<dyn Door>>,
+        (door, is_open): (Option<&Arc<dyn Door>>, bool),
         trigger: Option<&Trigger>,
         report: &mut Report,
     ) -> Option<TicketRoute> {
-        let (span, door, start) = (self.0?, door?, trigger?.start()?);
+        let (span, start) = (self.0?, trigger?.start()?);
+        if is_open {
+            let message = "`tickets` has no effect: everybody may call the flow";
+            report
+                .error(NO_EFFECT, span, message)
+                .hint("add `auth`, or leave it out");
+        }
+        let door = door?;
+        if let Some(way) = door.passing_way() {
+            let message = format!("`{way}` passes its credential on, which no ticket can");
+            report
+                .error(NO_EFFECT, span, message)
+                .hint("leave `pass` out of the way, or `tickets` out of the flow");
+            return None;
+        }
         if !door.gives_tickets() {
             let message = "no way of this `auth` has a credential that a ticket can stand for";
             report.error(NO_EFFECT, span, message).hint(

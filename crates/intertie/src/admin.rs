@@ -1,7 +1,10 @@
-//! The admin port: `/health`, `/ready`, `/metrics`, `/reload` and the deny list, served by a worker
-//! of its own so that it answers however busy the others are.
+//! The admin port: `/health`, `/ready`, `/metrics`, `/reload`, the deny list and webhooks, served
+//! by
+//! a worker of its own so that it answers however busy the others are.
 
+mod browsers;
 mod deny;
+mod webhooks;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -10,6 +13,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use component::access::{Caller, Door};
+use component::audit::{Audit, Event, EventKind, Origin as AuditOrigin, Refusal};
 use component::handler::{Handler, LocalFuture, Outcome, Services};
 use component::plan::{ListenerPlan, Plan, RoutePlan, RouteTarget};
 use component::state::States;
@@ -21,9 +25,11 @@ use message::{Fault, Kind, Method, Origin, Reply, Request};
 use proxy::{Engine, StuckWorker, TlsTable};
 use tokio::sync::{mpsc, oneshot};
 
+use crate::admin::browsers::Hosts;
 use crate::admin::deny::DenyPage;
+use crate::admin::webhooks::WebhooksPage;
 use crate::cli::Admin;
-use crate::crew::{Crew, PreparedPlan};
+use crate::crew::{Crew, ListeningPlan, PreparedPlan};
 use crate::data;
 use crate::metrics::Metrics;
 
@@ -37,11 +43,15 @@ const USUAL: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHO
 /// for much less.
 pub(crate) const STUCK: Duration = Duration::from_secs(10);
 
-/// The wish that the files be loaded again. It is answered with why they were not.
+/// A request to load the files again; the answer says why they were not, if so.
 pub(crate) type ReloadRequest = oneshot::Sender<Result<(), String>>;
 
 /// How many of them may wait.
 const RELOADS_MAX: usize = 16;
+
+/// What is said when it cannot listen.
+const NOT_OPENED: &str = "the admin port cannot be opened; choose another with \
+                          `engine.admin.listen` or --admin, or `--admin off`";
 
 /// What a page says or does.
 enum Page {
@@ -52,12 +62,17 @@ enum Page {
     /// Its counters.
     Metrics(Metrics),
     /// The files are loaded again.
-    Reload(mpsc::Sender<ReloadRequest>),
+    Reload(mpsc::Sender<ReloadRequest>, Arc<Hosts>, Arc<Audit>),
 }
 
 impl Handler for Page {
     fn reads_body(&self) -> bool {
         false
+    }
+
+    /// The audit stream is told how a reload has ended, also when its client has left.
+    fn detaches(&self) -> bool {
+        matches!(self, Self::Reload(..))
     }
 
     fn handle<'a>(
@@ -67,7 +82,12 @@ impl Handler for Page {
     ) -> LocalFuture<'a, Result<Outcome, Fault>> {
         Box::pin(async move {
             let reply = match self {
-                Self::Reload(reloads) => reload(reloads, &request).await?,
+                Self::Reload(reloads, hosts, audit) => {
+                    refuse_pages(hosts, &request, audit, "admin reload")?;
+                    let reloaded = reload(reloads, &request).await;
+                    audit_operation(EventKind::AdminReload, &request, audit, &reloaded);
+                    reloaded?
+                }
                 page => page.reply(),
             };
             Ok(Outcome::Reply(reply))
@@ -83,14 +103,18 @@ fn text(status: u16, text: &str) -> Reply {
 
 impl Page {
     /// With this method alone, and without a body.
-    fn only(self, method: Method) -> Served {
-        (vec![method], Arc::new(self), 0)
+    fn only(self, method: Method) -> PageHandler {
+        PageHandler {
+            methods: vec![method],
+            handler: Arc::new(self),
+            body_max: 0,
+        }
     }
 
     fn reply(&self) -> Reply {
         let failure = match self {
             Self::Health(_, states) | Self::Ready(_, states) => data::failure(states),
-            Self::Metrics(_) | Self::Reload(_) => None,
+            Self::Metrics(_) | Self::Reload(..) => None,
         };
         if let Some(failure) = failure {
             return text(503, failure);
@@ -101,7 +125,7 @@ impl Page {
                 Some(stuck) => text(503, &stuck),
             },
             Self::Ready(ready, _) if ready.load(Ordering::Acquire) => text(200, "ready\n"),
-            Self::Ready(..) | Self::Reload(_) => text(503, "not ready\n"),
+            Self::Ready(..) | Self::Reload(..) => text(503, "not ready\n"),
             Self::Metrics(metrics) => match metrics.text() {
                 Ok(content) => Reply::with_content(200, METRICS_TYPE, content.into_bytes()),
                 Err(error) => text(500, &format!("{error}\n")),
@@ -112,7 +136,6 @@ impl Page {
 
 /// Has the files loaded again, as SIGHUP does, and waits for how that ends.
 async fn reload(reloads: &mpsc::Sender<ReloadRequest>, request: &Request) -> Result<Reply, Fault> {
-    refuse_other_origin(request)?;
     let peer = request.peer;
     match Caller::of(request) {
         Some(Caller { way, id, .. }) => {
@@ -136,23 +159,42 @@ async fn reload(reloads: &mpsc::Sender<ReloadRequest>, request: &Request) -> Res
     }
 }
 
-/// Refuses what a page of another origin has a browser send: it would come with the credentials
-/// that the browser remembers, or from the machine that alone reaches the port.
-fn refuse_other_origin(request: &Request) -> Result<(), Fault> {
-    let Some(origin) = request.headers.get("Origin") else {
-        return Ok(());
-    };
-    let host = request.headers.get("Host").unwrap_or_default();
-    let is_own = [&b"http://"[..], b"https://"]
-        .iter()
-        .any(|scheme| origin.strip_prefix(*scheme) == Some(host));
-    match is_own {
-        true => Ok(()),
-        false => {
-            let detail = "pages of other origins may not operate the engine";
-            Err(Fault::new(Kind::Forbidden, Origin::Client, detail))
-        }
-    }
+/// Refuses what web pages may not do by the port, and tells the audit stream.
+fn refuse_pages(
+    hosts: &Hosts,
+    request: &Request,
+    audit: &Audit,
+    target: &str,
+) -> Result<(), Fault> {
+    hosts.refuse_pages(request).map_err(|refused| {
+        let fault = refused.fault();
+        let caller = Caller::of(request);
+        let refusal = Refusal {
+            way: caller.map(|it| &it.way),
+            id: caller.map(|it| &it.id),
+            reason: refused.name(),
+            status: Some(fault.status),
+            target,
+        };
+        audit.refused(&refusal, || AuditOrigin::from(request));
+        fault
+    })
+}
+
+/// Tells the audit stream who has operated the engine, and how that has ended.
+fn audit_operation(
+    kind: EventKind,
+    request: &Request,
+    audit: &Audit,
+    ended: &Result<Reply, Fault>,
+) {
+    audit.record(|| {
+        let (event, status) = match ended {
+            Ok(reply) => (Event::success(kind), reply.status),
+            Err(fault) => (Event::failure(kind, &fault.detail), fault.status),
+        };
+        event.of_request(request).with_status(status)
+    });
 }
 
 /// What `/health` says of workers that do not move.
@@ -164,16 +206,16 @@ fn stuck_text(stuck: &[StuckWorker]) -> Option<String> {
     Some(lines.collect()).filter(|text: &String| !text.is_empty())
 }
 
-/// What the pages tell of and act on.
-pub(crate) struct Subject {
+/// What the pages of the admin port show and act on.
+pub(crate) struct AdminContext {
     pub engine: Arc<Engine>,
     pub states: Arc<States>,
     pub ready: Arc<AtomicBool>,
     pub reloads: mpsc::Sender<ReloadRequest>,
 }
 
-impl Subject {
-    /// A new one, and where wishes to reload arrive.
+impl AdminContext {
+    /// A context, and the receiver of the requests to reload.
     pub fn new(
         engine: &Arc<Engine>,
         states: &Arc<States>,
@@ -191,21 +233,21 @@ impl Subject {
 }
 
 /// The admin port while the engine runs.
-pub(crate) struct AdminPort {
+pub(crate) struct AdminServer {
     crew: Crew,
-    subject: Subject,
+    subject: AdminContext,
     /// The address that the command line names; it wins over the file's.
     fixed: Option<SocketAddr>,
 }
 
-impl AdminPort {
+impl AdminServer {
     /// Opens it, unless the command line says `off`.
     ///
     /// # Errors
     /// When its address cannot be listened on.
     pub async fn start(
         argument: Option<Admin>,
-        subject: Subject,
+        subject: AdminContext,
         settings: (&AdminSettings, &Arc<TlsTable>),
     ) -> anyhow::Result<Option<Self>> {
         let fixed = match argument {
@@ -213,13 +255,14 @@ impl AdminPort {
             Some(Admin::On(address)) => Some(address),
             None => None,
         };
+        let engine = Engine::for_admin().with_audit(&Audit::of(&subject.states));
         let mut port = Self {
-            crew: Crew::start("admin", 1, &Arc::new(Engine::for_admin()))?,
+            crew: Crew::start("admin", 1, &Arc::new(engine))?,
             subject,
             fixed,
         };
-        let prepared = port.prepare(settings)?;
-        port.commit(prepared).await?;
+        let listening = Self::listen(port.prepare(settings)?)?;
+        port.commit(listening).await?;
         Ok(Some(port))
     }
 
@@ -232,18 +275,23 @@ impl AdminPort {
         (settings, tls): (&AdminSettings, &Arc<TlsTable>),
     ) -> anyhow::Result<PreparedPlan> {
         let prepared = self.crew.prepare(self.plan(settings), tls);
-        prepared.context(
-            "the admin port cannot be opened; choose another with `engine.admin.listen` or \
-             --admin, or `--admin off`",
-        )
+        prepared.context(NOT_OPENED)
+    }
+
+    /// Listens where the port is going to be.
+    ///
+    /// # Errors
+    /// As [`PreparedPlan::listen`].
+    pub fn listen(prepared: PreparedPlan) -> anyhow::Result<ListeningPlan> {
+        prepared.listen().context(NOT_OPENED)
     }
 
     /// Serves what has been prepared.
     ///
     /// # Errors
     /// As [`Crew::commit`].
-    pub async fn commit(&mut self, prepared: PreparedPlan) -> anyhow::Result<()> {
-        self.crew.commit(prepared).await
+    pub async fn commit(&mut self, listening: ListeningPlan) -> anyhow::Result<()> {
+        self.crew.commit(listening).await
     }
 
     /// Ends what is under way.
@@ -255,7 +303,7 @@ impl AdminPort {
     }
 
     fn plan(&self, settings: &AdminSettings) -> Plan {
-        let Subject {
+        let AdminContext {
             engine,
             states,
             ready,
@@ -265,28 +313,49 @@ impl AdminPort {
         let ready = Page::Ready(Arc::clone(ready), Arc::clone(states));
         let metrics = Page::Metrics(Metrics::new(engine, states));
         let view = settings.view.as_ref();
-        let deny: Arc<dyn Handler> = Arc::new(DenyPage::new(states));
-        let list = (vec![Method::Get], Arc::clone(&deny), 0);
+        let address = self.address(settings);
+        let names = address.host.iter().map(|it| it.to_ascii_lowercase());
+        let hosts = Arc::new(Hosts::new(names.chain(settings.hosts.iter().cloned())));
+        let deny: Arc<dyn Handler> = Arc::new(DenyPage::new(states, &hosts));
+        let list = PageHandler {
+            methods: vec![Method::Get],
+            handler: Arc::clone(&deny),
+            body_max: 0,
+        };
         let mut routes = vec![
             route("health", health.only(Method::Get), None),
             route("ready", ready.only(Method::Get), None),
             route("metrics", metrics.only(Method::Get), view),
             route("deny", list, view),
         ];
+        let webhooks: Arc<dyn Handler> = Arc::new(WebhooksPage::new(states, &hosts));
+        let of_webhooks = |methods, handler| PageHandler {
+            methods,
+            handler,
+            body_max: 0,
+        };
+        let list = of_webhooks(vec![Method::Get], Arc::clone(&webhooks));
+        routes.push(route("webhooks", list, view));
         let door = match &settings.operate {
             Operate::Nobody => None,
             Operate::Everybody => Some(None),
             Operate::Behind(door) => Some(Some(door)),
         };
         if let Some(door) = door {
-            let reload = Page::Reload(reloads.clone());
+            let reload = Page::Reload(reloads.clone(), hosts, Audit::of(states));
             routes.push(route("reload", reload.only(Method::Post), door));
-            let methods = vec![Method::Post, Method::Delete];
-            routes.push(route("deny", (methods, deny, deny::BODY_MAX), door));
+            let change = PageHandler {
+                methods: vec![Method::Post, Method::Delete],
+                handler: deny,
+                body_max: deny::BODY_MAX,
+            };
+            routes.push(route("deny", change, door));
+            let operate = of_webhooks(vec![Method::Post], webhooks);
+            routes.push(below(route("webhooks", operate, door), WEBHOOK));
         }
         Plan {
             listeners: vec![ListenerPlan {
-                address: self.address(settings),
+                address,
                 tls: None,
                 protocols: vec![Protocol::Http1],
                 edge: Default::default(),
@@ -310,14 +379,20 @@ impl AdminPort {
     }
 }
 
-/// A page of the port: its methods, who takes its requests, and the most bytes of their bodies.
-type Served = (Vec<Method>, Arc<dyn Handler>, u64);
+/// What serves some methods of a page.
+struct PageHandler {
+    methods: Vec<Method>,
+    handler: Arc<dyn Handler>,
+    /// The most bytes of a request's body.
+    body_max: u64,
+}
 
-fn route(
-    name: &str,
-    (methods, handler, body_max): Served,
-    door: Option<&Arc<dyn Door>>,
-) -> RoutePlan {
+fn route(name: &str, page: PageHandler, door: Option<&Arc<dyn Door>>) -> RoutePlan {
+    let PageHandler {
+        methods,
+        handler,
+        body_max,
+    } = page;
     RoutePlan {
         door: door.map(Arc::clone),
         flow: format!("admin-{name}").into(),
@@ -329,6 +404,16 @@ fn route(
         edge: None,
         target: RouteTarget::Handle { handler, body_max },
     }
+}
+
+/// What stands behind `/webhooks` in a command.
+const WEBHOOK: [&str; 3] = ["topic", "endpoint", "action"];
+
+/// The same for paths with these parameters behind it.
+fn below(mut route: RoutePlan, parameters: [&str; 3]) -> RoutePlan {
+    let segments = parameters.map(|it| Segment::Parameter(it.to_owned()));
+    route.path.segments.extend(segments);
+    route
 }
 
 #[cfg(test)]
@@ -349,5 +434,6 @@ mod tests {
         );
         let page = Page::Health(Arc::new(Engine::new(None)), Arc::default());
         assert_eq!(page.reply().status, 200);
+        assert!(!page.detaches());
     }
 }

@@ -36,6 +36,42 @@ pub(crate) struct PreparedPlan {
     tls: Arc<TlsTable>,
     addresses: Vec<ListenAddress>,
     bound: Vec<BoundAddress>,
+    workers: usize,
+}
+
+/// A plan that can be served, with sockets of new addresses that listen. Nothing of it fails any
+/// more while the workers live.
+pub(crate) struct ListeningPlan {
+    plan: Arc<Plan>,
+    tls: Arc<TlsTable>,
+    addresses: Vec<ListenAddress>,
+    /// For each worker.
+    opened: Vec<Vec<OpenListener>>,
+}
+
+impl PreparedPlan {
+    /// Listens on the new addresses. What comes there waits until the plan is served.
+    ///
+    /// # Errors
+    /// When another process has begun to listen on one of them meanwhile.
+    pub fn listen(self) -> anyhow::Result<ListeningPlan> {
+        let mut opened: Vec<Vec<OpenListener>> = (0..self.workers).map(|_| Vec::new()).collect();
+        for BoundAddress { address, sockets } in self.bound {
+            for (socket, opened) in sockets.into_iter().zip(&mut opened) {
+                let socket = socket.listen();
+                opened.push(OpenListener {
+                    socket: socket.with_context(|| format!("cannot listen on {address}"))?,
+                    address: address.clone(),
+                });
+            }
+        }
+        Ok(ListeningPlan {
+            plan: self.plan,
+            tls: self.tls,
+            addresses: self.addresses,
+            opened,
+        })
+    }
 }
 
 /// The sockets of an address, one for each worker. They refuse connections still.
@@ -123,31 +159,21 @@ impl Crew {
             tls: Arc::clone(tls),
             addresses,
             bound,
+            workers: self.members.len(),
         })
     }
 
-    /// Has all workers serve a plan that has been prepared.
+    /// Has all workers serve a plan that has been prepared and listens.
     ///
     /// # Errors
-    /// When another process has begun to listen on a new address meanwhile: what is served stays as
-    /// it is. When a worker has ended.
-    pub async fn commit(&mut self, prepared: PreparedPlan) -> anyhow::Result<()> {
-        let PreparedPlan {
+    /// When a worker has ended.
+    pub async fn commit(&mut self, listening: ListeningPlan) -> anyhow::Result<()> {
+        let ListeningPlan {
             plan,
             tls,
             addresses,
-            bound,
-        } = prepared;
-        let mut opened: Vec<Vec<OpenListener>> = self.members.iter().map(|_| Vec::new()).collect();
-        for BoundAddress { address, sockets } in bound {
-            for (socket, opened) in sockets.into_iter().zip(&mut opened) {
-                let socket = socket.listen();
-                opened.push(OpenListener {
-                    socket: socket.with_context(|| format!("cannot listen on {address}"))?,
-                    address: address.clone(),
-                });
-            }
-        }
+            opened,
+        } = listening;
         // A worker that is stuck may still drain by the settings before.
         let stop_time = plan.settings.timeouts.drain.saturating_add(STOP_MARGIN);
         let (applied, mut all_applied) = mpsc::unbounded_channel();

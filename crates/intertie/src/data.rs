@@ -3,21 +3,23 @@
 
 pub(crate) mod command;
 pub(crate) mod denied;
+mod identity;
 pub(crate) mod limits;
 mod tickets;
 pub(crate) mod topics;
 
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use ::topics::hub::{Hub, PreparedTopics};
 use anyhow::Context;
-use auth::{Revocations, TicketOffice};
+use auth::{IdentityKeys, Revocations, TicketOffice};
 use component::limits::KeptLimits;
 use component::state::States;
 use journal::{DataFolder, Keyed, OpenError, Options, Outbox, StreamOptions, Streams};
 use steps::KeyedState;
 use steps::store::Depot;
+use tokio::task::JoinSet;
 
 /// Where it is when nobody says.
 pub(crate) const DEFAULT: &str = "./intertie-data";
@@ -56,7 +58,20 @@ pub(crate) async fn open(path: &Path, states: &States) -> anyhow::Result<Prepare
     if revocations.is_needed() && !revocations.is_on() {
         denied::restore(&revocations, &shared_keyed(path, &kept)?).await?;
     }
+    let keys = IdentityKeys::of(states);
+    if keys.is_needed() {
+        identity::restore(&keys, &shared_keyed(path, &kept)?).await?;
+    }
     Ok(hub.prepare().await?)
+}
+
+/// What has to be done in the folder from time to time, until this is dropped.
+pub(crate) fn upkeep(states: &Arc<States>) -> JoinSet<()> {
+    let mut upkeep = JoinSet::new();
+    upkeep.spawn(limits::keep(Arc::clone(states)));
+    upkeep.spawn(denied::tidy(Arc::clone(states)));
+    upkeep.spawn(identity::rotate_in_time(Arc::clone(states)));
+    upkeep
 }
 
 /// Why nothing is kept any more before a restart, if that is so.

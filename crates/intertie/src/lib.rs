@@ -7,6 +7,7 @@
 //! What it tells about itself leaves through `shown`, without secrets.
 
 mod admin;
+mod audit;
 pub mod cli;
 pub mod codes;
 mod crew;

@@ -14,6 +14,7 @@ use component::state::States;
 use config::{Node, Report, Sources, Span};
 use flow::{KnownSecrets, Loaded};
 
+use crate::audit::{self, PreparedAudit};
 use crate::codes::{MISSING_DRIVER, NOT_A_TEST};
 use crate::regular_file;
 use crate::secrets::LoadedSecrets;
@@ -208,6 +209,8 @@ pub(crate) struct Sound {
     pub tls: LoadedTls,
     /// The secrets that they use.
     pub secrets: LoadedSecrets,
+    /// The audit stream, if there is one.
+    pub audit: Option<PreparedAudit>,
 }
 
 /// Every step there is.
@@ -257,6 +260,7 @@ pub(crate) const TABLE: flow::Table<'static> = flow::Table {
     documents: topics::DOCUMENTS,
     access: auth::DEFINITION,
     evaluated: topics::EVALUATED,
+    secrets: topics::SECRETS,
 };
 
 /// The documents of all files.
@@ -363,6 +367,12 @@ pub(crate) fn load(
         tls: LoadedTls::of_plan(&flows.plan, before, &sources, &mut report),
         flows,
         secrets,
+        audit: None,
+    });
+    let sound = sound.filter(|_| !report.has_errors()).map(|mut sound| {
+        // The last, for it makes a file.
+        sound.audit = audit::prepare(sound.flows.audit.as_ref(), purpose, &mut report);
+        sound
     });
     let sound = sound.filter(|_| !report.has_errors());
     (sound, Problems::new(report, sources))

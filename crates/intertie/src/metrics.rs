@@ -280,7 +280,7 @@ fn encode_streams(
 type Pick = fn(&WorkerMetrics) -> &Counter;
 
 /// Counters without labels: name, help, and where it is.
-const COUNTERS: [(&str, &str, Pick); 15] = [
+const COUNTERS: [(&str, &str, Pick); 16] = [
     (
         "connections_accepted",
         "Client connections accepted",
@@ -345,6 +345,11 @@ const COUNTERS: [(&str, &str, Pick); 15] = [
         "upstream_connect_failures",
         "Connections to upstreams that failed",
         |worker| &worker.upstream_connect_failures,
+    ),
+    (
+        "egress_refused",
+        "URLs and addresses that the egress guard has refused",
+        |worker| &worker.egress_refused,
     ),
     (
         "upstream_reuses",

@@ -1,5 +1,6 @@
 //! `intertie run`: start, reload, stop.
 
+use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -7,15 +8,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use component::audit::{Audit, Changes, Event as AuditEvent, EventKind};
 use component::plan::Plan;
 use component::settings::Limits;
 use component::state::States;
+use flow::Fingerprints;
 use proxy::{AccessLog, Engine};
 use tokio::sync::mpsc;
 
-use crate::admin::{self, AdminPort, ReloadRequest, Subject};
+use crate::admin::{self, AdminContext, AdminServer, ReloadRequest};
+use crate::audit::{AuditStream, PreparedAudit};
 use crate::cli::RunArguments;
-use crate::crew::Crew;
+use crate::crew::{Crew, ListeningPlan, PreparedPlan};
 use crate::data;
 use crate::load::{self, Files, Purpose, Sound};
 use crate::logging::{self, AccessWriter, Log};
@@ -42,6 +46,7 @@ const TRY_AGAIN: Duration = Duration::from_secs(30);
 pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
     let files = load::read(&arguments.paths)?;
     let states = Arc::new(States::default());
+    let audit = AuditStream::new(Audit::of(&states));
     let (loaded, problems) = load::load(&files, Purpose::Run, &LoadedTls::default(), &states);
     if !problems.is_empty() {
         eprint!("{}", problems.text(std::io::stderr().is_terminal()));
@@ -69,8 +74,10 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
         supervisor,
         descriptors,
         admin: None,
+        audit,
+        fingerprints: None,
     };
-    let ended = runtime.block_on(application.run(loaded.flows));
+    let ended = runtime.block_on(application.run(loaded.flows, loaded.audit));
     // A thread that waits for a disk or a name server must not keep the process.
     runtime.shutdown_background();
     ended
@@ -98,7 +105,11 @@ struct Application<'a> {
     /// How many files the process may open, where that is limited.
     descriptors: Option<u64>,
     /// The admin port, unless it is off.
-    admin: Option<AdminPort>,
+    admin: Option<AdminServer>,
+    /// Who was refused, and who has changed what.
+    audit: AuditStream,
+    /// What the files say that are served, while there is an audit stream.
+    fingerprints: Option<Fingerprints>,
 }
 
 /// Why the main loop goes on.
@@ -121,7 +132,11 @@ enum Refused {
 }
 
 impl Application<'_> {
-    async fn run(mut self, loaded: flow::Loaded) -> anyhow::Result<ExitCode> {
+    async fn run(
+        mut self,
+        loaded: flow::Loaded,
+        audit: Option<PreparedAudit>,
+    ) -> anyhow::Result<ExitCode> {
         let signals = Signals::listen()?;
         let mut watcher = match self.arguments.watch {
             true => Some(Watcher::new(&self.arguments.paths)?),
@@ -129,7 +144,7 @@ impl Application<'_> {
         };
         let (access, access_end) = AccessWriter::start(self.log.is_json())?;
         let access: Arc<dyn AccessLog> = Arc::new(access);
-        let engine = Arc::new(Engine::new(Some(access)));
+        let engine = Arc::new(Engine::new(Some(access)).with_audit(self.audit.audit()));
         let ready = Arc::new(AtomicBool::new(false));
         let mut crew = Crew::start("worker", self.worker_count(), &engine)?;
         // Whoever keeps a flow keeps its connections, which shall end when a reload changes them.
@@ -142,14 +157,16 @@ impl Application<'_> {
             data::accept_loss(&self.arguments.data)?;
         }
         let topics = data::open(&self.arguments.data, &self.states).await?;
-        let prepared = crew.prepare(plan, &self.tls.table)?;
+        let listening = crew.prepare(plan, &self.tls.table)?.listen()?;
         topics.serve();
-        crew.commit(prepared).await?;
+        self.audit.gather(audit.as_ref());
+        crew.commit(listening).await?;
         topics.commit().await;
+        self.switch_audit(audit, "engine").await?;
         set_body_memory(&limits, body_max);
-        let (subject, mut reloads) = Subject::new(&engine, &self.states, &ready);
+        let (subject, mut reloads) = AdminContext::new(&engine, &self.states, &ready);
         let settings = (&loaded.admin, &self.tls.table);
-        self.admin = AdminPort::start(self.arguments.admin, subject, settings).await?;
+        self.admin = AdminServer::start(self.arguments.admin, subject, settings).await?;
         ready.store(true, Ordering::Release);
         let workers = self.worker_count();
         tracing::info!(flows, listeners, sources, workers, "started");
@@ -158,27 +175,19 @@ impl Application<'_> {
         }
         self.supervisor
             .notify(State::Ready(&format!("Serving, flows: {flows}")));
-        let keeping = tokio::spawn(data::limits::keep(Arc::clone(&self.states)));
-        let tidying = tokio::spawn(data::denied::tidy(Arc::clone(&self.states)));
+        let upkeep = data::upkeep(&self.states);
         let asked = (&signals, &mut watcher, &mut reloads);
         let is_well = self.serve(&mut crew, asked, &engine).await;
         ready.store(false, Ordering::Release);
         self.supervisor.notify(State::Stopping);
         tracing::info!(connections = engine.connection_count(), "stopping");
-        let ended = async {
-            let stopped = crew.stop().await;
-            let admin_stopped = match self.admin.take() {
-                Some(admin) => admin.stop().await,
-                None => Ok(()),
-            };
-            stopped.and(admin_stopped)
-        };
         let ended = tokio::select! {
-            ended = ended => Some(ended),
+            ended = stop(crew, self.admin.take()) => Some(ended),
             () = signals.stop(2) => None,
         };
-        keeping.abort();
-        tidying.abort();
+        drop(upkeep);
+        // Before the data folder, in which a topic may be that it is written to.
+        self.audit.close().await;
         let closed = tokio::time::timeout(CLOSE_TIME, data::close(&self.states)).await;
         let closed = closed.context("the disk has not taken in time what waited to be written");
         // Workers that have not ended keep the access log open: its end would not come.
@@ -217,13 +226,13 @@ impl Application<'_> {
                 Event::Stop => return true,
                 Event::Hangup => {
                     tracing::info!("asked to reload by SIGHUP");
-                    drop(self.reload(crew, true).await);
+                    drop(self.reload(crew, Some("sighup")).await);
                 }
                 Event::Reload(request) => {
                     // Whoever has hung up is not told.
-                    drop(request.send(self.reload(crew, true).await));
+                    drop(request.send(self.reload(crew, Some("admin")).await));
                 }
-                Event::FilesChanged => drop(self.reload(crew, false).await),
+                Event::FilesChanged => drop(self.reload(crew, None).await),
                 Event::Tick if crew.has_lost_one() => {
                     tracing::error!("a worker has ended unexpectedly");
                     return false;
@@ -247,22 +256,28 @@ impl Application<'_> {
     ///
     /// # Errors
     /// Why they are not served, for whoever has asked. The log has more.
-    async fn reload(&mut self, crew: &mut Crew, is_asked: bool) -> Result<(), String> {
+    async fn reload(
+        &mut self,
+        crew: &mut Crew,
+        asked_by: Option<&'static str>,
+    ) -> Result<(), String> {
+        let trigger = asked_by.unwrap_or("files");
         let files = match load::read(&self.arguments.paths) {
-            Ok(files) if files == self.seen && !is_asked => return Ok(()),
+            Ok(files) if files == self.seen && asked_by.is_none() => return Ok(()),
             Ok(files) => files,
             Err(error) => {
                 let refused = Refused::Failed(error);
-                tell_refused(&refused);
+                self.tell_refused(&refused, trigger);
                 return Err(refused.reason());
             }
         };
         self.seen = files.clone();
         self.supervisor.notify(State::Reloading);
-        let (status, result) = match self.take_over(crew, files).await {
-            Ok(()) => ("Serving", Ok(())),
+        let (status, result) = match self.take_over(crew, files, trigger).await {
+            Ok(AdminPortState::Current) => ("Serving", Ok(())),
+            Ok(AdminPortState::Outdated) => ("Serving", Err(ADMIN_OUTDATED.to_owned())),
             Err(refused) => {
-                tell_refused(&refused);
+                self.tell_refused(&refused, trigger);
                 let status = "Serving the old flows: the files could not be reloaded";
                 (status, Err(refused.reason()))
             }
@@ -278,39 +293,47 @@ impl Application<'_> {
         if Instant::now() < self.quiet_until {
             return;
         }
-        if self.tls.has_changed() {
+        let trigger = if self.tls.has_changed() {
             tracing::info!("a certificate or key has changed");
+            "certificate"
         } else if self.secrets.has_changed() {
             tracing::info!("a secret has changed");
+            "secret"
         } else {
             return;
-        }
+        };
         let (tls, secrets) = (self.tls.look(), self.secrets.look());
-        let mut result = self.take_over(crew, self.seen.clone()).await;
+        let mut result = self.take_over(crew, self.seen.clone(), trigger).await;
         if let Err(refused) = &result
             && self.seen != self.served
         {
-            tell_refused(refused);
+            self.tell_refused(refused, trigger);
             tracing::info!("the files that are served are loaded with what has changed");
-            result = self.take_over(crew, self.served.clone()).await;
+            result = self.take_over(crew, self.served.clone(), trigger).await;
         }
         match result {
-            Ok(()) => {}
+            Ok(_) => {}
             Err(refused @ Refused::Problems(_)) => {
-                tell_refused(&refused);
+                self.tell_refused(&refused, trigger);
                 self.tls.accept(tls);
                 self.secrets.accept(secrets);
             }
             Err(refused @ Refused::Failed(_)) => {
-                tell_refused(&refused);
+                self.tell_refused(&refused, trigger);
                 self.quiet_until = Instant::now() + TRY_AGAIN;
             }
         }
     }
 
     /// Loads files, certificates and secrets, and has the crew serve them. Everything that can fail
-    /// comes first, so that a failure leaves no trace.
-    async fn take_over(&mut self, crew: &mut Crew, files: Files) -> Result<(), Refused> {
+    /// comes first, so that a failure leaves no trace. Only an admin port whose worker has ended
+    /// stays as it was.
+    async fn take_over(
+        &mut self,
+        crew: &mut Crew,
+        files: Files,
+        trigger: &'static str,
+    ) -> Result<AdminPortState, Refused> {
         let states = self.states.stage();
         let (loaded, problems) = load::load(&files, Purpose::Run, &self.tls, &states);
         if !problems.is_empty() {
@@ -320,6 +343,7 @@ impl Application<'_> {
             flows: loaded,
             tls,
             secrets,
+            audit,
         }) = loaded
         else {
             return Err(Refused::Problems(problems.count()));
@@ -333,26 +357,132 @@ impl Application<'_> {
         let admin = admin.transpose().map_err(Refused::Failed)?;
         let topics = data::open(&self.arguments.data, &states).await;
         let topics = topics.map_err(Refused::Failed)?;
+        let (admin, listening) = match listen(admin, prepared) {
+            Ok(listening) => listening,
+            Err(error) => {
+                topics.withdraw().await;
+                return Err(Refused::Failed(error));
+            }
+        };
         topics.serve();
-        if let Err(error) = crew.commit(prepared).await {
+        if let Err(error) = crew.commit(listening).await {
             topics.withdraw().await;
             return Err(Refused::Failed(error));
         }
         topics.commit().await;
-        if let (Some(port), Some(prepared)) = (&mut self.admin, admin)
-            && let Err(error) = port.commit(prepared).await
+        let mut port_state = AdminPortState::Current;
+        if let (Some(port), Some(listening)) = (&mut self.admin, admin)
+            && let Err(error) = port.commit(listening).await
         {
             let error = format!("{error:#}");
             tracing::error!(error, "the admin port stays as it was");
+            port_state = AdminPortState::Outdated;
         }
         set_body_memory(&limits, body_max);
         self.states.commit(states);
         self.log.change(&loaded.engine.log);
         (self.tls, self.secrets, self.served) = (tls, secrets, files);
+        self.audit_reload(audit, trigger).await;
         tracing::info!(flows, listeners, sources, "reloaded");
-        Ok(())
+        Ok(port_state)
+    }
+
+    /// Has the audit stream go where the files say.
+    async fn switch_audit(
+        &mut self,
+        audit: Option<PreparedAudit>,
+        reason: &'static str,
+    ) -> anyhow::Result<()> {
+        self.fingerprints = audit.as_ref().map(|it| it.fingerprints().clone());
+        self.audit.switch(audit, reason).await
+    }
+
+    /// Tells the audit stream what a reload has changed, and has it go where the files say. A
+    /// stream that ends is told before.
+    async fn audit_reload(&mut self, audit: Option<PreparedAudit>, trigger: &'static str) {
+        let now = audit.as_ref().map(|it| it.fingerprints());
+        let events = reload_events(self.fingerprints.as_ref(), now, trigger);
+        let (first, last) = match audit {
+            Some(_) => (Vec::new(), events),
+            None => (events, Vec::new()),
+        };
+        self.record(first);
+        if let Err(error) = self.switch_audit(audit, "reload").await {
+            tracing::error!(target: "audit", error = format!("{error:#}"), "no audit stream");
+        }
+        self.record(last);
+    }
+
+    fn record(&self, events: Vec<AuditEvent>) {
+        for event in events {
+            self.audit.audit().record(|| event);
+        }
+    }
+
+    /// Logs why files are not served, and tells the audit stream.
+    fn tell_refused(&self, refused: &Refused, trigger: &'static str) {
+        tell_refused(refused);
+        self.audit.audit().record(|| {
+            let event = AuditEvent::failure(EventKind::ConfigReload, &refused.reason());
+            event.with("trigger", trigger)
+        });
     }
 }
+
+/// Listens on new addresses: the last that can fail.
+fn listen(
+    admin: Option<PreparedPlan>,
+    prepared: PreparedPlan,
+) -> anyhow::Result<(Option<ListeningPlan>, ListeningPlan)> {
+    let admin = admin.map(AdminServer::listen).transpose()?;
+    Ok((admin, prepared.listen()?))
+}
+
+/// Ends what workers and the admin port have under way.
+async fn stop(crew: Crew, admin: Option<AdminServer>) -> anyhow::Result<()> {
+    let stopped = crew.stop().await;
+    let admin_stopped = match admin {
+        Some(admin) => admin.stop().await,
+        None => Ok(()),
+    };
+    stopped.and(admin_stopped)
+}
+
+/// What the audit stream is told about a reload that has changed what the files say.
+fn reload_events(
+    before: Option<&Fingerprints>,
+    now: Option<&Fingerprints>,
+    trigger: &'static str,
+) -> Vec<AuditEvent> {
+    let between = |of: fn(&Fingerprints) -> &BTreeMap<String, u64>| {
+        let both = before.zip(now);
+        let changes = both.map(|(before, now)| Changes::between(of(before), of(now)));
+        changes.unwrap_or_default()
+    };
+    let reload = AuditEvent::success(EventKind::ConfigReload).with("trigger", trigger);
+    let mut events = vec![reload.with_changes(&between(|it| &it.parts))];
+    for (kind, changes) in [
+        (EventKind::PlansChanged, between(|it| &it.plans)),
+        (EventKind::AuthChanged, between(|it| &it.ways)),
+    ] {
+        if !changes.is_empty() {
+            events.push(AuditEvent::success(kind).with_changes(&changes));
+        }
+    }
+    events
+}
+
+/// What has become of the admin port where new flows are served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AdminPortState {
+    Current,
+    /// It could not be changed: its old address and rules hold.
+    Outdated,
+}
+
+/// What whoever has asked for a reload is told then.
+const ADMIN_OUTDATED: &str =
+    "the new flows are served, but the admin port stays as it was; the log tells why";
 
 /// Sets the budget for bodies, and warns when the machine has too little memory for the largest one
 /// that a flow takes. A budget of the settings has been compared with it before.

@@ -160,7 +160,9 @@ impl Reader<'_> {
         };
         let name = |at: usize| {
             let own = upstream.endpoints.get(at).map(|it| it.host.as_str());
-            settings.server_name.as_deref().or(own).unwrap_or_default()
+            let own = settings.server_name.as_deref().or(own);
+            // A template has no endpoint yet: each gets its own name.
+            own.unwrap_or("template.invalid")
         };
         let made = ClientSettings {
             trust,
@@ -173,7 +175,7 @@ impl Reader<'_> {
         let What::Client(first) = self.make(&settings_text, first_file, span, make)? else {
             return None;
         };
-        (0..upstream.endpoints.len())
+        (0..upstream.endpoints.len().max(1))
             .map(|at| {
                 let client = first.for_name(name(at));
                 self.or_report(client, span)

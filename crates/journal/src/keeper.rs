@@ -548,14 +548,9 @@ impl Keeper {
         if self.log.check().is_err() {
             return;
         }
-        let mut has_removed = false;
-        while let Some(oldest) = self.log.oldest().filter(|it| self.index.live(*it) == 0) {
-            if self.log.remove_oldest().is_err() {
-                return;
-            }
-            self.index.forget_segment(oldest);
-            has_removed = true;
-        }
+        let Ok(has_removed) = self.remove_files() else {
+            return;
+        };
         let now = Instant::now();
         let is_early = |at: Instant| now.saturating_duration_since(at) < self.tidy_every;
         if !has_removed && self.tidied.is_some_and(is_early) {
@@ -563,10 +558,13 @@ impl Keeper {
         }
         self.log.note_end();
         self.keep_reserve();
+        if self.leave_last_file().and_then(|()| self.remove_files()) == Ok(true) {
+            self.keep_reserve();
+        }
         let allowed = 2 * self.index.live_of_all() + 4 * self.log.segment_max();
         let too_large = self.log.size() > allowed;
-        let is_low = self.log.is_low();
-        let is_to_go = |it: &u64| too_large || is_low && self.index.live(*it) <= MOVED_WHEN_LOW;
+        let is_short = self.is_short_of_space();
+        let is_to_go = |it: &u64| too_large || is_short && self.index.live(*it) <= MOVED_WHEN_LOW;
         if let Some(oldest) = self.log.oldest().filter(is_to_go) {
             match self.move_out(oldest) {
                 // The next one at once.
@@ -575,6 +573,36 @@ impl Keeper {
             }
         }
         self.tidied = Some(now);
+    }
+
+    /// Removes files from the oldest on as long as nothing in them is needed. Whether there was
+    /// one.
+    fn remove_files(&mut self) -> Result<bool, Refusal> {
+        let mut has_removed = false;
+        while let Some(oldest) = self.log.oldest().filter(|it| self.index.live(*it) == 0) {
+            self.log.remove_oldest()?;
+            self.index.forget_segment(oldest);
+            has_removed = true;
+        }
+        Ok(has_removed)
+    }
+
+    /// Whether the disk has no space, or none but what is reserved.
+    fn is_short_of_space(&self) -> bool {
+        self.is_failing || self.log.is_low()
+    }
+
+    /// Begins another file when space is short and the last one holds what is not needed.
+    fn leave_last_file(&mut self) -> Result<(), Refusal> {
+        let last = self.log.numbers().last().unwrap_or(0);
+        if !self.is_short_of_space() || !self.log.is_last_to_be_left(self.index.live(last)) {
+            return Ok(());
+        }
+        let mut begun = self.log.roll(self.index.next_id);
+        while matches!(begun, Err(Refusal::NoSpace(_))) && self.log.release_reserve(Need::Removal) {
+            begun = self.log.roll(self.index.next_id);
+        }
+        begun
     }
 
     fn keep_reserve(&mut self) {

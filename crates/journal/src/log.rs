@@ -36,6 +36,8 @@ const RESERVE_MAX: u64 = 16 << 20;
 const RESERVE_OF_NOTES: u64 = RESERVE / 2;
 /// A file is tidied on a full disk when what is needed in it has at most so many bytes.
 pub(crate) const MOVED_WHEN_LOW: u64 = RESERVE / 8;
+/// The last file is left for another one on a full disk when that gives back more than this.
+const LEFT_BEHIND_MIN: u64 = 4096;
 /// Where the frames of a file begin.
 const HEAD: u64 = Header::SIZE as u64;
 /// What stands at the end of an index: where its frame begins, and this.
@@ -114,6 +116,14 @@ impl Log {
     pub fn is_full(&self, size: u64) -> bool {
         let last = self.segments.last_key_value();
         last.is_some_and(|(_, last)| last.size > HEAD && last.size + size > self.segment_max)
+    }
+
+    /// Whether the last file, of which so many bytes are still needed, holds little else than what
+    /// is not. On a full disk another one is begun then: a file goes only when one is behind it.
+    pub fn is_last_to_be_left(&self, live: u64) -> bool {
+        let size = self.segments.last_key_value().map_or(0, |it| it.1.size);
+        let dead = size.saturating_sub(HEAD + live);
+        live <= MOVED_WHEN_LOW && dead > live.max(LEFT_BEHIND_MIN)
     }
 
     /// Whether nothing stands in the last file.

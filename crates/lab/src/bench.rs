@@ -1,6 +1,7 @@
 //! The suites of `intertie-bench`: stub, system under test and load generator on different cores,
 //! systems taking turns, and a report of what they reached.
 
+mod awake;
 mod body;
 mod csv;
 mod faults;
@@ -50,6 +51,10 @@ pub struct Args {
     /// The Intertie that is measured; when not given, `intertie` in the folder of this program.
     #[arg(long, alias = "binary", value_name = "FILE", global = true)]
     intertie: Option<PathBuf>,
+    /// Keep the cores awake, so that no latency or CPU time holds what a virtual machine needs to
+    /// wake a core. `faults` has no use for it.
+    #[arg(long, global = true)]
+    awake: bool,
     #[command(subcommand)]
     suite: Suite,
 }
@@ -103,6 +108,9 @@ enum Suite {
     /// Copy bytes between connections: the floor of the comparison.
     #[command(hide = true)]
     Relay(relay::RelayArgs),
+    /// Spin until standard input ends: what `--awake` starts.
+    #[command(hide = true)]
+    Spin,
     /// Write what is posted to every subscriber: the floor of fan-out.
     #[command(hide = true)]
     WriteLoop(streams::WriteLoopArgs),
@@ -117,7 +125,7 @@ enum Suite {
 /// # Errors
 /// When the machine has too few cores, or files cannot be written.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let programs = || programs(args.intertie);
+    let programs = || programs(args.intertie, args.awake);
     match args.suite {
         Suite::Http(arguments) => measure(programs()?, |programs| arguments.plan(programs)),
         Suite::Map(arguments) => measure(programs()?, |programs| arguments.plan(programs)),
@@ -140,6 +148,10 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
         Suite::Relay(arguments) => {
             relay::run(&arguments)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Suite::Spin => {
+            awake::spin()?;
             Ok(ExitCode::SUCCESS)
         }
         Suite::WriteLoop(arguments) => {
@@ -199,7 +211,7 @@ fn measure(
 }
 
 /// This program, and the binary under test: the one that was named, or the one beside this program.
-fn programs(named: Option<PathBuf>) -> anyhow::Result<Programs> {
+fn programs(named: Option<PathBuf>, is_awake: bool) -> anyhow::Result<Programs> {
     let own = std::env::current_exe()?;
     let intertie = named.unwrap_or_else(|| own.with_file_name("intertie"));
     anyhow::ensure!(
@@ -208,7 +220,11 @@ fn programs(named: Option<PathBuf>) -> anyhow::Result<Programs> {
          with --intertie",
         intertie.display()
     );
-    Ok(Programs { own, intertie })
+    Ok(Programs {
+        own,
+        intertie,
+        is_awake,
+    })
 }
 
 /// Writes results.json and report.html.
@@ -235,13 +251,13 @@ mod tests {
     #[test]
     fn the_binary_under_test_is_named_or_stands_beside_this_program() {
         let own = std::env::current_exe().unwrap();
-        let named = programs(Some(own.clone())).unwrap();
+        let named = programs(Some(own.clone()), false).unwrap();
         assert_eq!((&named.own, &named.intertie), (&own, &own));
-        let error = programs(Some(PathBuf::from("nowhere/intertie"))).unwrap_err();
+        let error = programs(Some(PathBuf::from("nowhere/intertie")), false).unwrap_err();
         let text = error.to_string();
         assert!(text.contains("there is no nowhere/intertie"), "{text}");
         // Tests are built into `deps`, where the product is not.
-        let text = programs(None).unwrap_err().to_string();
+        let text = programs(None, false).unwrap_err().to_string();
         assert!(text.contains("--intertie"), "{text}");
     }
 

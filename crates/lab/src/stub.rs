@@ -10,6 +10,7 @@ mod request;
 mod serve;
 mod soap;
 mod sse;
+mod webhook_sink;
 mod ws_reverse;
 
 use std::net::SocketAddr;
@@ -28,6 +29,7 @@ use crate::pki::{self, Identity};
 use crate::units;
 use renewing::{Renewal, Renewing};
 use sse::{Beginning, Clock, Emitter};
+use webhook_sink::{Sink, SinkArgs};
 use ws_reverse::Reverser;
 
 use alarm::Alarm;
@@ -109,6 +111,21 @@ enum Kind {
         #[arg(long)]
         echo: bool,
     },
+    /// Take webhooks and WebSub deliveries at any path, each an endpoint of its own, and report at
+    /// GET /report what has come.
+    ///
+    /// The report counts duplicates, what came out of order and what is missing, wrong signatures
+    /// and latencies, by bodies as `stub sse` has them. DELETE /report forgets all of it. A GET
+    /// with hub.challenge is answered with that. A URL may say itself how it is answered:
+    /// /e/17?status=500, ?delay=2s, ?hang, ?flap=2s, ?deny. HTTP/1.1.
+    WebhookSink {
+        #[command(flatten)]
+        listen: ListenArgs,
+        #[command(flatten)]
+        tls: TlsArgs,
+        #[command(flatten)]
+        sink: SinkArgs,
+    },
     /// Serve JSON documents at /documents/N of which a part is new at each tick.
     ///
     /// Each holds its number, the tick's number and the tick's instant in microseconds since 1970.
@@ -145,12 +162,46 @@ struct ListenArgs {
     threads: u16,
 }
 
+/// How a stub speaks TLS.
+#[derive(Debug, clap::Args)]
+struct TlsArgs {
+    /// Speak TLS; without --cert and --key a certificate is made.
+    #[arg(long)]
+    tls: bool,
+    /// The certificate chain, as PEM.
+    #[arg(long, value_name = "FILE", requires = "key")]
+    cert: Option<PathBuf>,
+    /// The private key, as PEM.
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    key: Option<PathBuf>,
+}
+
+impl TlsArgs {
+    /// What accepts TLS, when it is spoken; by ALPN these protocols are offered.
+    fn acceptor(&self, protocols: &[String]) -> anyhow::Result<Option<TlsAcceptor>> {
+        let config = match (&self.cert, &self.key) {
+            (Some(cert), Some(key)) => pki::server_config(cert, key, protocols)?,
+            _ if self.tls => {
+                let folder = std::env::temp_dir().join(format!("stub-{}", std::process::id()));
+                std::fs::create_dir_all(&folder)?;
+                let made = Identity::make(&folder)?;
+                println!("authority {}", made.ca.display());
+                println!("certificate {}", made.cert.display());
+                pki::server_config(&made.cert, &made.key, protocols)?
+            }
+            _ => return Ok(None),
+        };
+        Ok(Some(TlsAcceptor::from(config)))
+    }
+}
+
 /// What a stub does, ready to serve.
 enum Stub {
     Http(Arc<Options>),
     Sse(Arc<Emitter>),
     WsReverse(Arc<Reverser>),
     Renewing(Arc<Renewing>),
+    WebhookSink(Arc<Sink>),
 }
 
 impl Kind {
@@ -182,6 +233,10 @@ impl Kind {
                 listen,
                 Stub::WsReverse(Arc::new(Reverser { is_echo: echo })),
             ),
+            Self::WebhookSink { listen, tls, sink } => {
+                let tls = tls.acceptor(&["http/1.1".to_owned()])?;
+                (listen, Stub::WebhookSink(Arc::new(Sink::new(sink, tls))))
+            }
             Self::RenewingJson {
                 listen,
                 size,
@@ -204,15 +259,8 @@ struct ServerArgs {
     /// Where to listen.
     #[arg(long, default_value = "127.0.0.1:8688")]
     listen: SocketAddr,
-    /// Speak TLS; without --cert and --key a certificate is made.
-    #[arg(long)]
-    tls: bool,
-    /// The certificate chain, as PEM.
-    #[arg(long, value_name = "FILE", requires = "key")]
-    cert: Option<PathBuf>,
-    /// The private key, as PEM.
-    #[arg(long, value_name = "FILE", requires = "cert")]
-    key: Option<PathBuf>,
+    #[command(flatten)]
+    tls: TlsArgs,
     /// What ALPN offers, the preferred one first; `h2` alone without TLS means HTTP/2 from the
     /// first byte.
     #[arg(long, value_delimiter = ',', default_value = "h2,http/1.1")]
@@ -339,6 +387,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         Stub::Sse(emitter) => serve::run(listen, threads, &emitter)?,
         Stub::WsReverse(reverser) => serve::run(listen, threads, &reverser)?,
         Stub::Renewing(renewing) => serve::run(listen, threads, &renewing)?,
+        Stub::WebhookSink(sink) => serve::run(listen, threads, &sink)?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -358,34 +407,20 @@ pub fn spawn(kind: &str, arguments: &[&str]) -> anyhow::Result<SocketAddr> {
         Stub::Sse(emitter) => serve::serve(listener, &emitter),
         Stub::WsReverse(reverser) => serve::serve(listener, &reverser),
         Stub::Renewing(renewing) => serve::serve(listener, &renewing),
+        Stub::WebhookSink(sink) => serve::serve(listener, &sink),
     });
     Ok(address)
 }
 
 fn options(server: &ServerArgs, delay: Duration, is_soap: bool) -> anyhow::Result<Options> {
-    let tls = match (&server.cert, &server.key) {
-        (Some(cert), Some(key)) => Some(pki::server_config(cert, key, &server.protocols)?),
-        _ if server.tls => {
-            let folder = std::env::temp_dir().join(format!("stub-{}", std::process::id()));
-            std::fs::create_dir_all(&folder)?;
-            let made = Identity::make(&folder)?;
-            println!("authority {}", made.ca.display());
-            println!("certificate {}", made.cert.display());
-            Some(pki::server_config(
-                &made.cert,
-                &made.key,
-                &server.protocols,
-            )?)
-        }
-        _ => None,
-    };
+    let tls = server.tls.acceptor(&server.protocols)?;
     Ok(Options {
         delay,
         jitter: server.delay_jitter,
         seed: AtomicU64::new(u64::from(std::process::id())),
         fixed: Bytes::from(vec![b'x'; server.size]),
         clear_h2: tls.is_none() && server.protocols == ["h2"],
-        tls: tls.map(TlsAcceptor::from),
+        tls,
         is_soap,
         counts: Counts::default(),
         alarm: Arc::default(),

@@ -1,7 +1,7 @@
 //! One address of another system, and making connections to it. Which request gets which
 //! connection is the [`pool`](crate::pool)'s to say.
 
-use std::cell::{Cell, OnceCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use crate::Connection;
 use crate::descriptors;
+use crate::egress::{self, Guard};
 use crate::http2::{self, Driver, Link};
 use crate::pool::{self, Multiplexed, Pooled};
 use crate::race::race;
@@ -27,8 +28,8 @@ pub struct EndpointConfig<'a> {
     pub host: &'a str,
     /// The TCP port.
     pub port: u16,
-    /// TLS, when it is spoken.
-    pub tls: Option<tls::Client>,
+    /// Whether TLS is spoken, and how.
+    pub security: Security,
     /// Whether HTTP/1.1 may be spoken.
     pub may_h1: bool,
     /// Whether HTTP/2 may be spoken.
@@ -37,18 +38,33 @@ pub struct EndpointConfig<'a> {
     pub resolve: Duration,
     /// Finds them.
     pub resolver: Rc<dyn Resolver>,
+    /// Says which of them may be connected to; all may without one.
+    pub guard: Option<Rc<dyn Guard>>,
+}
+
+/// Whether an endpoint is reached by TLS.
+#[derive(Clone, Debug)]
+pub enum Security {
+    /// In clear text.
+    Clear,
+    /// By TLS.
+    Tls(tls::Client),
+    /// By TLS whose settings are not at hand: no connection can be made.
+    Unavailable,
 }
 
 /// One address that requests are sent to.
 #[derive(Debug)]
 pub struct Endpoint {
-    tls: Option<tls::Client>,
+    security: Security,
     /// The same without HTTP/2, made when it is first used.
     tls_http1: OnceCell<tls::Client>,
     may_h1: bool,
     may_h2: bool,
     resolve: Cell<Duration>,
     names: Names,
+    port: u16,
+    guard: RefCell<Option<Rc<dyn Guard>>>,
 }
 
 /// What a new HTTP/2 connection begins with.
@@ -81,13 +97,20 @@ impl Endpoint {
     /// An endpoint that nobody has connected to.
     pub fn new(config: EndpointConfig<'_>) -> Self {
         Self {
-            tls: config.tls,
+            security: config.security,
             tls_http1: OnceCell::new(),
             may_h1: config.may_h1,
             may_h2: config.may_h2,
             resolve: Cell::new(config.resolve),
             names: Names::new(config.host, config.port, config.resolver),
+            port: config.port,
+            guard: RefCell::new(config.guard),
         }
+    }
+
+    /// Changes what says which addresses may be connected to.
+    pub fn set_guard(&self, guard: Option<Rc<dyn Guard>>) {
+        self.guard.replace(guard);
     }
 
     /// Changes how long the addresses of its name are fresh.
@@ -97,9 +120,9 @@ impl Endpoint {
 
     /// Whether it is reached by this TLS, or without any.
     pub fn has_tls(&self, tls: Option<&tls::Client>) -> bool {
-        match (&self.tls, tls) {
-            (None, None) => true,
-            (Some(own), Some(other)) => own.is(other),
+        match (&self.security, tls) {
+            (Security::Clear, None) => true,
+            (Security::Tls(own), Some(other)) => own.is(other),
             _ => false,
         }
     }
@@ -119,9 +142,13 @@ impl Endpoint {
         self.names.look_up(self.resolve.get()).await
     }
 
-    /// Whether this is no longer one of its addresses.
+    /// Whether this is no longer one of its addresses, or may no longer be connected to.
     pub fn lacks(&self, address: IpAddr) -> bool {
-        self.names.lack(address)
+        let is_refused = |guard: &Rc<dyn Guard>| {
+            let address = SocketAddr::new(address, self.port);
+            guard.check(address).is_err()
+        };
+        self.names.lack(address) || self.guard.borrow().as_ref().is_some_and(is_refused)
     }
 
     /// Makes a new connection, TLS included. When it `is_exclusive`, it speaks HTTP/1.1, which the
@@ -129,14 +156,21 @@ impl Endpoint {
     ///
     /// # Errors
     /// That of the last address tried, or that the name has none. Of the kind
-    /// [`io::ErrorKind::QuotaExceeded`] when this process has no descriptor for it.
+    /// [`io::ErrorKind::QuotaExceeded`] when this process has no descriptor for it, and a
+    /// [refusal](egress::is_refusal) when the guard lets none pass.
     pub async fn connect(
         &self,
         permit: Permit,
         setup: Http2Setup,
         is_exclusive: bool,
     ) -> io::Result<NewConnection> {
-        let addresses = self.names.in_turn(self.resolve.get()).await?;
+        if matches!(self.security, Security::Unavailable) {
+            return Err(no_settings());
+        }
+        let mut addresses = self.names.in_turn(self.resolve.get()).await?;
+        if let Some(guard) = self.guard.borrow().as_deref() {
+            egress::retain(guard, &mut addresses)?;
+        }
         let connecting = |address| async move { Ok((dial(address).await?, address)) };
         let (stream, address) = race(addresses, connecting).await?;
         let mut connection = self.begin(stream, address, is_exclusive).await?;
@@ -170,8 +204,10 @@ impl Endpoint {
         address: SocketAddr,
         is_exclusive: bool,
     ) -> io::Result<Connection> {
-        let Some(tls) = &self.tls else {
-            return Connection::new(stream, address);
+        let tls = match &self.security {
+            Security::Clear => return Connection::new(stream, address),
+            Security::Tls(tls) => tls,
+            Security::Unavailable => return Err(no_settings()),
         };
         let tls = match is_exclusive && self.may_h2 {
             true => self.tls_http1.get_or_init(|| tls.for_http1()),
@@ -181,6 +217,11 @@ impl Endpoint {
         std::future::poll_fn(|context| connection.poll_handshake(context)).await?;
         Ok(connection)
     }
+}
+
+fn no_settings() -> io::Error {
+    let error = "its TLS settings have gone with the files that they were in";
+    io::Error::new(io::ErrorKind::NotFound, error)
 }
 
 /// Connects to an address, unless that takes a descriptor that is kept for others.

@@ -4,7 +4,8 @@
 //! [`transport`] what protocols need of one, [`proxy_protocol`] says for whom it is passed on,
 //! [`tls`] encrypts it, [`deadline`] bounds every wait, [`http1`] reads and frames messages,
 //! [`websocket`] does the same behind an upgrade,
-//! [`endpoint`] makes connections to other systems, [`pool`] says which request gets them.
+//! [`endpoint`] makes connections to other systems, past the guard of [`egress`] where there is
+//! one, [`pool`] says which request gets them.
 //! Everything here belongs to one worker thread and never crosses to another. What to do with a
 //! message is decided elsewhere.
 
@@ -12,6 +13,7 @@ mod buffer;
 pub mod connection;
 pub mod deadline;
 pub mod descriptors;
+pub mod egress;
 pub mod endpoint;
 pub mod http1;
 pub mod http2;

@@ -3,6 +3,7 @@
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs};
+use std::sync::{PoisonError, RwLock};
 
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -115,6 +116,38 @@ fn socket(address: SocketAddr) -> io::Result<Socket> {
         socket.set_only_v6(false)?;
     }
     Ok(socket)
+}
+
+/// The addresses that this process accepts connections on, each as often as it has sockets there.
+static SERVING: RwLock<Vec<SocketAddr>> = RwLock::new(Vec::new());
+
+/// An address that this process accepts connections on, for as long as this lives: requests that it
+/// sends because others have set a URL do not go there.
+#[derive(Debug)]
+pub struct Serving(SocketAddr);
+
+impl Serving {
+    /// Connections are accepted here from now on.
+    pub fn of(address: SocketAddr) -> Self {
+        let mut all = SERVING.write().unwrap_or_else(PoisonError::into_inner);
+        all.push(address);
+        Self(address)
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let mut all = SERVING.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(at) = all.iter().position(|address| *address == self.0) {
+            all.swap_remove(at);
+        }
+    }
+}
+
+/// Whether connections are accepted on any address of this kind.
+pub(crate) fn serving(is_it: impl FnMut(SocketAddr) -> bool) -> bool {
+    let all = SERVING.read().unwrap_or_else(PoisonError::into_inner);
+    all.iter().copied().any(is_it)
 }
 
 /// Errors of `accept` that have no [`io::ErrorKind`]: of Linux `ENONET`, `EPROTO`, `ENOPROTOOPT`,

@@ -5,12 +5,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use component::egress::{Refusal, Target};
 use component::handler::{self, Callee, LocalFuture, Services, Work};
 use component::limits::Admission;
 use component::resources::{Resources, Share};
 use component::settings::Settings;
 use message::memory::Exhausted;
-use message::{Body, Fault, Kind, Origin, Reply, Request};
+use message::{Fault, Kind, Origin, Reply, Request};
 use net::deadline::Deadline;
 use tokio::time::Instant;
 
@@ -21,7 +22,7 @@ use crate::relay::collect::Collector;
 use crate::relay::failure::{Break, Failure};
 use crate::relay::send::{Order, Outcome, send};
 use crate::router::ForwardTargets;
-use crate::upstream::request_head::ForwardTarget;
+use crate::upstream::{self, request_head::ForwardTarget};
 use crate::worker::Worker;
 
 /// What a worker offers to steps.
@@ -60,6 +61,7 @@ impl Services for Caller {
         let target = self.forwards.get(call.plan, &self.worker.upstreams);
         let sending = Call {
             body_max: call.body_max,
+            truncates: call.truncates,
             given_up: call.deadline.map(Instant::from_std),
             ..Call::new(&self.worker, target)
         };
@@ -114,6 +116,14 @@ impl Services for Caller {
         self.worker.share
     }
 
+    fn egress(&self, url: &str) -> Result<Target, Refusal> {
+        let target = self.worker.settings().egress.target(url);
+        if let Err(refusal) = &target {
+            upstream::note_refusal(&self.worker.metrics, refusal);
+        }
+        target
+    }
+
     fn admission(&self) -> Option<&Admission> {
         self.admission.as_deref()
     }
@@ -127,6 +137,8 @@ pub(crate) struct Call<'a> {
     target: Rc<ForwardTarget>,
     /// The most bytes of the reply's body, when it is not the engine's limit.
     body_max: Option<u64>,
+    /// Whether a larger body is cut there.
+    truncates: bool,
     /// When the caller gives it up.
     given_up: Option<Instant>,
 }
@@ -139,6 +151,7 @@ impl<'a> Call<'a> {
             settings: worker.settings(),
             target,
             body_max: None,
+            truncates: false,
             given_up: None,
         }
     }
@@ -158,6 +171,7 @@ impl<'a> Call<'a> {
         let max = self.body_max.unwrap_or(self.settings.limits.body);
         let mut collector =
             Collector::new(self.worker, &self.deadline, &self.settings, max, request);
+        collector.truncates = self.truncates;
         let order = Order {
             target: &self.target,
             method: self.target.plan.method.as_ref().unwrap_or(&request.method),
@@ -174,11 +188,9 @@ impl<'a> Call<'a> {
             }
         };
         match relayed.cut {
-            None => Ok(Reply {
-                status: collector.status,
-                headers: collector.headers,
-                body: Body::from(collector.content.into_bytes()),
-            }),
+            // The status has come.
+            Some(_) if self.truncates && collector.status >= 200 => Ok(collector.into_reply()),
+            None => Ok(collector.into_reply()),
             Some(_) if collector.is_refused => Err(memory::no_room_for_reply(Exhausted)),
             Some(_) if collector.is_too_large => Err(broken(&"it is larger than the limit")),
             Some(Break::Idle) => Err(fault(Failure::ReplyTimeout)),

@@ -5,6 +5,7 @@
 //! heads of replies, [`linger`] closes connections, and [`rescue`] makes replies of what went
 //! wrong.
 
+pub(crate) mod added_fields;
 pub(crate) mod addresses;
 pub(crate) mod door;
 pub(crate) mod edge;
@@ -20,4 +21,3 @@ pub(crate) mod reception;
 pub(crate) mod rescue;
 pub(crate) mod response_head;
 pub(crate) mod session;
-pub(crate) mod told;

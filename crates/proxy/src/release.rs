@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// With more processor time than this since the last tick, of half a second, a worker is busy:
+/// With more processor time than this since the last tick, of a second, a worker is busy:
 /// collecting would cost those who wait, and the memory is needed again.
-const BUSY: Duration = Duration::from_millis(50);
+const BUSY: Duration = Duration::from_millis(100);
 /// With less work than this since the last time there is nothing to collect.
 const WORTH: Duration = Duration::from_millis(20);
 /// The least number of ticks between two times.
-const TICKS_MIN: u32 = 20;
+const TICKS_MIN: u32 = 10;
 /// More than any machine has: 4 EiB.
 const TOO_MUCH: usize = 1 << 62;
 
@@ -30,7 +30,7 @@ pub(crate) struct Release {
 }
 
 impl Release {
-    /// To be called on the worker's thread twice a second.
+    /// To be called on the worker's thread each second.
     pub fn tick(&self) {
         if self.is_due(processor_time()) {
             collect();
@@ -94,8 +94,8 @@ mod tests {
 
     #[test]
     fn one_that_is_busy_does_not_and_one_that_works_a_little_does_now_and_then() {
-        assert_eq!(due([60; 500]), [0_usize; 0]);
-        assert_eq!(due([5; 65]), [20, 40, 60]);
+        assert_eq!(due([110; 500]), [0_usize; 0]);
+        assert_eq!(due([5; 35]), [10, 20, 30]);
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod locks;
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::cmp::Ordering;
+use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -94,21 +95,22 @@ impl Route {
 
 /// Forward targets by plan, each made when it is first used.
 #[derive(Default)]
-pub(crate) struct ForwardTargets(RefCell<Vec<Rc<ForwardTarget>>>);
+pub(crate) struct ForwardTargets(RefCell<HashMap<*const ForwardPlan, Rc<ForwardTarget>>>);
 
 impl ForwardTargets {
     /// The target of a plan.
     pub fn get(&self, plan: &Arc<ForwardPlan>, pool: &Upstreams) -> Rc<ForwardTarget> {
         let mut targets = self.0.borrow_mut();
-        if let Some(target) = targets
-            .iter()
-            .find(|target| Arc::ptr_eq(&target.plan, plan))
-        {
-            return Rc::clone(target);
+        // There are as many plans for URLs as there are messages: the upstreams are kept, by host
+        // and port.
+        if plan.upstream.template.is_some() {
+            return Rc::new(ForwardTarget::new(plan, pool));
         }
-        let target = Rc::new(ForwardTarget::new(plan, pool));
-        targets.push(Rc::clone(&target));
-        target
+        // The target keeps the plan, so that no other one has its address.
+        let target = targets
+            .entry(Arc::as_ptr(plan))
+            .or_insert_with(|| Rc::new(ForwardTarget::new(plan, pool)));
+        Rc::clone(target)
     }
 }
 
@@ -119,6 +121,8 @@ pub(crate) struct Table {
     /// What holds where a route says nothing; absent when neither the listener nor any route says
     /// anything.
     edge: Option<RouteEdge>,
+    /// What this engine calls itself where it may call itself.
+    loop_id: Option<Arc<str>>,
     /// What keeps open routes from taking requests of those that have doors, where there are any.
     locks: Option<Box<Locks>>,
     /// The parameters of the query in which any of its routes expects credentials.
@@ -193,7 +197,8 @@ impl Table {
         let mut table = Self::default();
         let listener = &plan.edge.requests;
         let asks = listener.cors.is_some() || listener.security_headers.is_some();
-        if asks || plan.routes.iter().any(has_edge) {
+        table.loop_id = pool.loop_id();
+        if asks || table.loop_id.is_some() || plan.routes.iter().any(has_edge) {
             table.edge = Some(listener.clone());
         }
         let mut routes: Vec<&RoutePlan> = plan.routes.iter().collect();
@@ -273,6 +278,11 @@ impl Table {
     #[inline]
     pub fn edge(&self) -> Option<&RouteEdge> {
         self.edge.as_ref()
+    }
+
+    /// What this engine calls itself, where requests that it has sent may come back.
+    pub fn loop_id(&self) -> Option<&str> {
+        self.loop_id.as_deref()
     }
 
     /// The parameters of the query that logs must not show of a request that no route takes: it may

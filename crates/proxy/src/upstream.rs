@@ -5,13 +5,15 @@ mod balance;
 pub(crate) mod h2_driver;
 pub(crate) mod health;
 mod lend;
+mod origins;
 pub(crate) mod request_head;
 #[cfg(test)]
 mod tests;
 pub(crate) mod upstreams;
 mod verdict;
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, Ref, RefCell};
+use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -27,6 +29,7 @@ use net::http2::Link;
 use net::pool::{Demand, EndpointSetup, Permits, PoolLimits, QueueCount};
 use tokio::time::Instant;
 
+use crate::once_per_second::OncePerSecond;
 use crate::relay::failure::{Failed, Failure};
 pub(crate) use balance::hash;
 pub(crate) use lend::Patience;
@@ -182,7 +185,10 @@ impl Upstream {
     /// Takes new settings over, and new limits on connections: they hold at once, also for the
     /// connections that are open.
     pub fn update(&self, settings: &Settings, connections: &ConnectionLimits) {
-        self.settings.replace(settings.clone());
+        let before = self.settings.replace(settings.clone());
+        if self.plan.egress.is_guarded() && before.egress != settings.egress {
+            self.guard_anew(settings);
+        }
         self.connections.set(*connections);
         let limits = pool_limits(settings, connections);
         self.pool.borrow_mut().set_limits(limits);
@@ -190,6 +196,21 @@ impl Upstream {
             member.permits.set_limit(connections.limit);
             member.endpoint.set_resolve(connections.resolve);
         }
+    }
+
+    /// Has the guard go by another policy, also for the connections that there are.
+    fn guard_anew(&self, settings: &Settings) {
+        let guard = upstreams::guard(&self.plan, settings);
+        let mut pool = self.pool.borrow_mut();
+        for (at, member) in self.members.iter().enumerate() {
+            member.endpoint.set_guard(guard.clone());
+            pool.retire(at, |peer| member.endpoint.lacks(peer));
+        }
+    }
+
+    /// The settings that hold now.
+    pub fn settings(&self) -> Ref<'_, Settings> {
+        self.settings.borrow()
     }
 
     /// The limits on connections that hold now.
@@ -307,6 +328,16 @@ impl Drop for Upstream {
         self.forget_connections();
         // So that the task that looks after the pool ends.
         self.pool.borrow().waker().wake();
+    }
+}
+
+/// Counts and logs that the egress guard has refused something.
+#[cold]
+pub(crate) fn note_refusal(metrics: &WorkerMetrics, reason: &dyn fmt::Display) {
+    static REFUSALS: OncePerSecond = OncePerSecond::new();
+    metrics.egress_refused.add(1);
+    if let Some(count) = REFUSALS.pass() {
+        tracing::warn!(target: "proxy", %reason, count, "refused by the egress guard");
     }
 }
 

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use component::audit::Audit;
 use component::handler::Callee;
 use component::observe::{Registry, WorkerMetrics};
 use component::plan::Callees;
@@ -47,7 +48,7 @@ use crate::upstream::request_head::Http2Head;
 use crate::upstream::upstreams::{HealthBoard, TlsTable, Upstreams};
 
 /// How often idle upstream connections are looked at and the access log is handed over.
-const HOUSEKEEPING: Duration = Duration::from_millis(500);
+const HOUSEKEEPING: Duration = Duration::from_secs(1);
 /// How long accepting rests when the process has run out of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How long a stopping worker waits for other systems to take leave.
@@ -65,6 +66,8 @@ pub struct Engine {
     pub registry: Registry,
     /// Who writes the access log, when somebody does.
     pub access_log: Option<Arc<dyn AccessLog>>,
+    /// Where clients are reported that are refused because of their network.
+    pub audit: Arc<Audit>,
     connections: AtomicUsize,
     addresses: ClientAddresses,
     /// Whether its connections may use the file descriptors that are kept from others.
@@ -79,12 +82,20 @@ impl Engine {
         Self {
             registry: Registry::default(),
             access_log,
+            audit: Arc::default(),
             connections: AtomicUsize::new(0),
             addresses: ClientAddresses::default(),
             uses_reserve: false,
             health: Arc::default(),
             heartbeats: Heartbeats::new(),
         }
+    }
+
+    /// The same with an audit stream.
+    #[must_use]
+    pub fn with_audit(mut self, audit: &Arc<Audit>) -> Self {
+        self.audit = Arc::clone(audit);
+        self
     }
 
     /// An engine for the admin port: it is reached when clients have used up what they may have of
@@ -97,7 +108,7 @@ impl Engine {
     }
 
     /// The workers that have done nothing at all for this time, be it only to say so: what runs on
-    /// them does not give way. A worker that has nothing to do says so twice a second.
+    /// them does not give way. A worker that has nothing to do says so each second.
     pub fn stuck_workers(&self, limit: Duration) -> Vec<StuckWorker> {
         self.heartbeats.stuck(limit)
     }
@@ -131,7 +142,7 @@ pub enum Command {
         tls: Arc<TlsTable>,
         /// Sockets for addresses that the worker does not listen on yet.
         opened: Vec<OpenListener>,
-        /// Told when it is done.
+        /// Told when the worker serves the plan.
         applied: mpsc::UnboundedSender<()>,
     },
     /// Stop accepting, end what is under way, and return.
@@ -402,6 +413,7 @@ impl Worker {
     /// Accepts connections until the address is closed. Those that the kernel has taken for us by
     /// then are served too.
     async fn accept(self: Rc<Self>, socket: TcpListener, acceptor: Rc<Acceptor>) {
+        let _serving = socket.local_addr().ok().map(net::listen::Serving::of);
         loop {
             match acceptor.accept(&socket).await {
                 None => return self.take_backlog(socket, &acceptor),

@@ -16,7 +16,7 @@ use crate::target::parse_url;
 use crate::tls::TlsConfig;
 
 /// A system that is asked at one URL.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct FixedUrl {
     plan: Arc<ForwardPlan>,
     query: Option<String>,
@@ -118,6 +118,7 @@ impl FixedUrl {
             plan: &self.plan,
             request: &request,
             body_max: Some(answer_max),
+            truncates: false,
             step: self.name,
             deadline: Some(at),
         };

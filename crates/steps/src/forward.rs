@@ -13,6 +13,7 @@ use component::definition::{BuildContext, StepDefinition};
 use component::exchange::Exchange;
 use component::forward::{FieldEdits, ForwardPlan, ForwardTimeouts, HostField};
 use component::handler::{Call, Services};
+use component::identity::Identity;
 use component::step::{Next, Progress, Step};
 use component::text::{parse_authority, parse_method};
 use component::tls::Protocol;
@@ -77,6 +78,9 @@ struct ForwardConfig {
     /// only if it comes from one of `engine.trusted_proxies`.
     #[serde(default)]
     forwarded: ForwardedConfig,
+    /// Whether the target is told who the caller is, by the header that `engine.identity`
+    /// describes. `audience` says for whom the token is, in place of the engine's.
+    identity: Option<Spanned<IdentityConfig>>,
     /// The name that is added to the request's `Via`, or `false` to add none.
     #[schemars(extend("default" = VIA))]
     via: Option<ViaConfig>,
@@ -107,6 +111,24 @@ struct EditsConfig {
     set: Option<FieldTexts>,
     /// Names of headers to remove.
     remove: Option<Vec<String>>,
+}
+
+/// Whether the target is told who the caller is.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(untagged)]
+#[schemars(inline)]
+enum IdentityConfig {
+    Switch(bool),
+    For(IdentityFor),
+}
+
+/// For whom the token is.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(inline)]
+struct IdentityFor {
+    /// The `aud` of the token.
+    audience: String,
 }
 
 /// Which headers tell the target about the client.
@@ -244,7 +266,7 @@ fn build_short(text: &str, span: Span, context: &mut BuildContext<'_>) -> Option
     let to = To::read(&Spanned { value, span }, true, context)?;
     let method = to.method.clone();
     check_method(method.as_ref(), span, context);
-    let found = to.find((None, None), method.as_ref(), context)?;
+    let found = to.find(way::Own::default(), method.as_ref(), context)?;
     let plan = ForwardPlan {
         websocket: found.websocket,
         ..plain_plan(found.way, method)
@@ -302,13 +324,11 @@ fn build_mapping(node: &Node, context: &mut BuildContext<'_>) -> Option<Built> {
             .hint("the reply is read whole here");
     }
     let timeouts = read_timeouts(config.timeouts.as_ref(), report);
-    let own = (config.tls.as_ref(), config.protocols.as_ref());
-    let span = config
-        .method
-        .as_ref()
-        .map_or(node.span, |method| method.span);
+    let own = way::Own::new(config.tls.as_ref(), config.protocols.as_ref());
+    let span = config.method.as_ref().map_or(node.span, |it| it.span);
     check_method(method.as_ref(), span, context);
     let found = to?.find(own, method.as_ref(), context)?;
+    let identity = read_identity(config.identity.as_ref(), node, context);
     check_body_time(found.websocket, config.timeouts.as_ref(), context.report);
     let way = found.way;
     let place = node.get("headers").map_or(node.span, |it| it.span);
@@ -335,9 +355,64 @@ fn build_mapping(node: &Node, context: &mut BuildContext<'_>) -> Option<Built> {
         timeouts,
         early_hints: config.early_hints,
         websocket: found.websocket,
+        identity,
         ..plain
     };
     (context.report.diagnostics().len() == before).then_some((plan, found.aim))
+}
+
+/// What tells the target who the caller is. Every problem is reported.
+fn read_identity(
+    config: Option<&Spanned<IdentityConfig>>,
+    node: &Node,
+    context: &mut BuildContext<'_>,
+) -> Option<Arc<dyn Identity>> {
+    let config = config?;
+    let audience = match &config.value {
+        IdentityConfig::Switch(false) => return None,
+        IdentityConfig::Switch(true) => None,
+        IdentityConfig::For(it) => Some(&it.audience),
+    };
+    let mut refuse = |span, message: &str, hint: &str| {
+        let diagnostic = context.report.error(BAD_FORWARD, span, message);
+        diagnostic.hint(hint);
+        None
+    };
+    let Some(identities) = context.identities else {
+        let message = "there is no identity header";
+        return refuse(config.span, message, "describe it under `engine.identity`");
+    };
+    if !context.may_have_caller {
+        let message = "no caller is known whose identity could be passed on";
+        let hint = "add `auth` to the flow, or to its listener under `engine.listeners`";
+        return refuse(config.span, message, hint);
+    }
+    if audience.is_some_and(|it| it.is_empty() || it.contains(char::is_control)) {
+        let message = "the audience is empty or has a control character";
+        return refuse(
+            config.span,
+            message,
+            "write what the target expects in `aud`",
+        );
+    }
+    let field = identities.field();
+    let set = node.get("headers").and_then(|it| it.get("set"));
+    let mut set = set.and_then(Node::as_mapping).into_iter().flatten();
+    if let Some(entry) = set.find(|it| field.is(it.key.as_bytes())) {
+        let message = "this is the identity header, which the engine writes";
+        return refuse(
+            entry.key_span,
+            message,
+            "leave it out, or leave `identity` out",
+        );
+    }
+    let identity = identities.for_audience(audience.map(String::as_str));
+    if identity.is_none() {
+        let message = "nothing says for whom the identity is";
+        let hint = "write `identity: { audience: NAME }`, or add `audience` to `engine.identity`";
+        return refuse(config.span, message, hint);
+    }
+    identity
 }
 
 /// A reply to `HEAD` goes on only to a client that has sent `HEAD`: to any other it announces a
@@ -526,6 +601,7 @@ impl Forward {
             plan: &self.plan,
             request: &request,
             body_max: None,
+            truncates: false,
             step: &step,
             deadline: exchange.deadline,
         };

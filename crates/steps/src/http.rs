@@ -29,6 +29,7 @@ use crate::oauth2::{self, Oauth2Config};
 use crate::target::{Url, parse_url};
 use crate::tls::{self, TlsConfig};
 use crate::url_template::push_encoded;
+use crate::way::EgressConfig;
 
 /// The definition of the connection.
 pub const DEFINITION: ConnectionDefinition = ConnectionDefinition {
@@ -87,6 +88,9 @@ struct HttpConfig {
     /// How long resolved addresses are used before the name is resolved again, from 1s to 1d.
     #[schemars(extend("default" = "30s"))]
     resolve: Option<Spanned<config::Duration>>,
+    /// `guarded`: connections are made only to addresses, ports and schemes that `engine.egress`
+    /// allows (the egress guard). Without it to all.
+    egress: Option<Spanned<EgressConfig>>,
 }
 
 /// How one of several is chosen.
@@ -339,6 +343,7 @@ fn build(node: &Node, context: &mut ConnectionContext<'_>) -> Option<Arc<dyn Any
         health: read_health(config.health.as_ref(), report),
         connections: read_connections(&config, report),
         retries: count(config.retries.as_ref(), 1, 0..=10, report) as u32,
+        egress: EgressConfig::read(config.egress.as_ref()),
         ..single(
             first,
             config.tls.as_ref(),

@@ -1,6 +1,7 @@
 //! `http`: asks another system and makes the body of its reply the message's.
 
 mod asker;
+mod given;
 
 pub use asker::Asker;
 
@@ -9,13 +10,14 @@ use std::time::Instant;
 
 use component::content::{Content, Format, format_of};
 use component::definition::{BuildContext, StepDefinition};
+use component::egress::loops;
 use component::exchange::Exchange;
 use component::forward::ForwardPlan;
 use component::handler::{Call, Services};
 use component::step::{Next, Progress, Step};
 use component::text::parse_method;
 use component::value_template::ValueTemplate;
-use config::{ByteSize, Node, Span, Spanned, Value};
+use config::{ByteSize, Node, Report, Span, Spanned, Value};
 use message::{Body, Fault, Headers, Kind, Method, Origin, Reply, Request};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
@@ -23,10 +25,12 @@ use serde::Deserialize;
 use crate::codes::{BAD_CALL, BAD_WEBSOCKET};
 use crate::fields::{self, FieldTemplates, FieldTexts};
 use crate::status::status_fault;
+use crate::target::Target;
 use crate::tls::TlsConfig;
 use crate::url_template::{self, Parsed, UrlTemplate, push_encoded};
-use crate::way;
+use crate::way::{self, EgressConfig, Own};
 use config::AnyValue;
+use given::Given;
 
 /// The definition of the step.
 pub const DEFINITION: StepDefinition = StepDefinition {
@@ -46,7 +50,8 @@ const REDIRECTS_MAX: u64 = 20;
 #[serde(deny_unknown_fields)]
 struct HttpConfig {
     /// The target: `https://host:port/path?query`, or `CONNECTION:/path?query` with a name of
-    /// `use:`. `${ }` is possible in path and query; each value is encoded.
+    /// `use:`. `${ }` is possible in path and query; each value is encoded. With `egress: guarded`
+    /// it may be one `${ }` that gives a whole URL.
     to: Spanned<String>,
     /// The method. The default is `POST` with a `body`, else `GET`.
     method: Option<Spanned<String>>,
@@ -77,13 +82,18 @@ struct HttpConfig {
     expect: Option<Spanned<Vec<StatusName>>>,
     /// How the reply's body is decoded, whatever its `Content-Type`.
     decode: Option<Format>,
-    /// How many redirects are followed, on the same host only, from 0 to 20.
+    /// How many redirects are followed, on the same host only, from 0 to 20; none where the URL is
+    /// a value.
     #[schemars(extend("default" = 0))]
     redirects: Option<Spanned<u64>>,
     /// The largest body of a reply; the default is `engine.limits.body`.
     body_max: Option<Spanned<ByteSize>>,
     /// TLS for an `https` URL.
     tls: Option<Spanned<TlsConfig>>,
+    /// `guarded`: connections are made only to addresses, ports and schemes that `engine.egress`
+    /// allows (the egress guard), and the whole URL may be a value. For a connection of `use:` this
+    /// stands there.
+    egress: Option<Spanned<EgressConfig>>,
 }
 
 /// A status or a class of them.
@@ -129,11 +139,21 @@ pub struct CallOptions<'a> {
     pub deadline: Option<Instant>,
 }
 
+/// Where a request goes.
+enum Address {
+    /// To a system that the file names.
+    Fixed(UrlTemplate),
+    /// To a URL that a value holds.
+    Given(Given),
+}
+
 /// The step.
 struct HttpCall {
+    /// How requests get to the system that the file names. Of a URL that a value holds it is a
+    /// template.
     plan: Arc<ForwardPlan>,
     method: Method,
-    url: UrlTemplate,
+    address: Address,
     query: Option<ValueTemplate>,
     headers: FieldTemplates,
     body: Sent,
@@ -152,7 +172,7 @@ fn build(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Step>> {
             };
             let parsed = url_template::read(&text, true, context)?;
             let method = parsed.method.clone().unwrap_or(Method::Get);
-            make(parsed, method, (node.span, None), context)?
+            make(parsed, method, (node.span, Own::default()), context)?
         }
         Value::Mapping(_) => build_mapping(node, context)?,
         _ => {
@@ -163,29 +183,38 @@ fn build(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Step>> {
     Some(Box::new(step))
 }
 
+/// Reports a target of the scheme `ws` or `wss`. Whether it is one.
+pub(crate) fn refuse_websocket(target: &Target, span: Span, report: &mut Report) -> bool {
+    let is_websocket = matches!(target, Target::Url(url) if url.is_websocket);
+    if is_websocket {
+        let message = "only `forward` takes a `ws` or `wss` target";
+        report
+            .error(BAD_WEBSOCKET, span, message)
+            .hint("a call gets one reply: write `http://` or `https://`");
+    }
+    is_websocket
+}
+
 /// A call with nothing said but its target.
 fn make(
     parsed: Parsed,
     method: Method,
-    (span, tls): (Span, Option<&Spanned<TlsConfig>>),
+    (span, own): (Span, Own<'_>),
     context: &mut BuildContext<'_>,
 ) -> Option<HttpCall> {
-    if matches!(&parsed.target, crate::target::Target::Url(url) if url.is_websocket) {
-        context
-            .report
-            .error(
-                BAD_WEBSOCKET,
-                span,
-                "only `forward` takes a `ws` or `wss` target",
-            )
-            .hint("a call gets one reply: write `http://` or `https://`");
+    if refuse_websocket(&parsed.target, span, context.report) {
         return None;
     }
     let base = match &parsed.target {
-        crate::target::Target::Named { path, .. } => path.clone(),
-        crate::target::Target::Url(url) => url.path.clone(),
+        Target::Named { path, .. } => path.clone(),
+        Target::Url(url) => url.path.clone(),
     };
-    let way = way::find(parsed.target, span, (tls, None), context)?;
+    let way = way::find(
+        parsed.target,
+        span,
+        own,
+        (context.connections, context.report),
+    )?;
     let base = way.path.strip_suffix(&base).unwrap_or_default().to_owned();
     context.upstreams.push(Arc::clone(&way.upstream));
     let others = way.credentials.as_ref().and_then(|it| it.upstream());
@@ -194,26 +223,60 @@ fn make(
     plan.appends_rest = true;
     plan.request_fields.set = way.fields;
     way::authorize(&mut plan, way.parameter, way.credentials);
-    let sends = matches!(method, Method::Post | Method::Put | Method::Patch);
-    Some(HttpCall {
-        plan: Arc::new(plan),
-        method,
-        url: parsed.url.behind(base),
-        query: None,
-        headers: FieldTemplates::default(),
-        body: if sends { Sent::Message } else { Sent::Nothing },
-        expect: vec![200..=299],
-        decode: None,
-        redirects: 0,
-        body_max: None,
-    })
+    let address = Address::Fixed(parsed.url.behind(base));
+    Some(HttpCall::new(Arc::new(plan), method, address))
+}
+
+impl HttpCall {
+    /// A call with nothing said but where it goes.
+    fn new(plan: Arc<ForwardPlan>, method: Method, address: Address) -> Self {
+        let sends = matches!(method, Method::Post | Method::Put | Method::Patch);
+        Self {
+            plan,
+            method,
+            address,
+            query: None,
+            headers: FieldTemplates::default(),
+            body: if sends { Sent::Message } else { Sent::Nothing },
+            expect: vec![200..=299],
+            decode: None,
+            redirects: 0,
+            body_max: None,
+        }
+    }
+}
+
+/// The call of a target as it is written.
+fn make_written(
+    config: &HttpConfig,
+    method: Option<Method>,
+    context: &mut BuildContext<'_>,
+) -> Option<HttpCall> {
+    let tls = config.tls.as_ref();
+    if let Some(egress) = &config.egress
+        && url_template::is_one_value(&config.to)
+    {
+        let own = (tls, config.redirects.as_ref());
+        let given = Given::read(&config.to, own, egress.span, context)?;
+        return Some(HttpCall::new(
+            given.template(),
+            method?,
+            Address::Given(given),
+        ));
+    }
+    let parsed = url_template::read(&config.to, false, context);
+    let own = Own {
+        tls,
+        egress: config.egress.as_ref(),
+        protocols: None,
+    };
+    make(parsed?, method?, (config.to.span, own), context)
 }
 
 fn build_mapping(node: &Node, context: &mut BuildContext<'_>) -> Option<HttpCall> {
     let config: HttpConfig = config::decode(node, context.report)?;
     let before = context.problems();
     let method = read_method(config.method.as_ref(), node.get("body"), context);
-    let parsed = url_template::read(&config.to, false, context);
     let headers = fields::read_templates(node.get("headers"), &fields::framing, context);
     let query = node.get("query").map(|query| read_query(query, context));
     let body = read_body(node, context);
@@ -226,11 +289,17 @@ fn build_mapping(node: &Node, context: &mut BuildContext<'_>) -> Option<HttpCall
         }
         count.value
     });
-    let own = (config.to.span, config.tls.as_ref());
-    let mut call = make(parsed?, method?, own, context)?;
+    let mut call = make_written(&config, method, context)?;
     let place = node.get("headers").map_or(node.span, |it| it.span);
     let credentials = call.plan.credentials.as_ref();
     way::check_fields(headers.names(), credentials, place, context.report);
+    let field = context.identities.map(|it| it.field());
+    let is_identity = |name: &str| field.is_some_and(|it| it.is(name.as_bytes()));
+    if headers.names().any(is_identity) {
+        let message = "this has the identity header, which only `forward` can send";
+        let diagnostic = context.report.error(BAD_CALL, place, message);
+        diagnostic.hint("leave it out, or use `forward` with `identity: true`");
+    }
     call.headers = headers;
     call.query = query.flatten();
     call.body = match body {
@@ -314,8 +383,11 @@ fn read_expect(
 
 impl HttpCall {
     async fn call(&self, exchange: &mut Exchange, services: &dyn Services) -> Result<Next, Fault> {
-        let mut request = exchange
-            .preemptible(services, |it| self.request(it, services))
+        let (mut request, plan) = exchange
+            .preemptible(services, |it| {
+                let plan = self.plan(it, services)?;
+                Ok((self.request(it, services)?, plan))
+            })
             .await?;
         let step = Arc::clone(&exchange.at);
         let options = CallOptions {
@@ -323,7 +395,11 @@ impl HttpCall {
             body_max: self.body_max,
             deadline: exchange.deadline,
         };
-        let reply = self.ask(&mut request, options, services).await?;
+        let asked = self.ask(&plan, &mut request, options, services).await;
+        let reply = match &self.address {
+            Address::Fixed(_) => asked?,
+            Address::Given(_) => asked.map_err(given::of_message)?,
+        };
         if !self
             .expect
             .iter()
@@ -342,13 +418,22 @@ impl HttpCall {
     /// Sends a request, and those that redirects ask for; the reply whatever its status.
     async fn ask(
         &self,
+        plan: &Arc<ForwardPlan>,
         request: &mut Request,
         options: CallOptions<'_>,
         services: &dyn Services,
     ) -> Result<Reply, Fault> {
         let mut followed = 0;
         loop {
-            let reply = services.call(self.call_of(request, options)).await?;
+            let call = Call {
+                plan,
+                request,
+                body_max: options.body_max,
+                truncates: false,
+                step: options.step,
+                deadline: options.deadline,
+            };
+            let reply = services.call(call).await?;
             match location(&reply) {
                 Some(location) if self.redirects > 0 => {
                     if followed == self.redirects {
@@ -362,23 +447,34 @@ impl HttpCall {
         }
     }
 
-    fn call_of<'a>(&'a self, request: &'a Request, options: CallOptions<'a>) -> Call<'a> {
-        Call {
-            plan: &self.plan,
-            request,
-            body_max: options.body_max,
-            step: options.step,
-            deadline: options.deadline,
+    /// How the request of a message gets where it goes.
+    fn plan(
+        &self,
+        exchange: &mut Exchange,
+        services: &dyn Services,
+    ) -> Result<Arc<ForwardPlan>, Fault> {
+        match &self.address {
+            Address::Fixed(_) => Ok(Arc::clone(&self.plan)),
+            Address::Given(given) => given.plan(exchange, services),
         }
     }
 
     fn request(&self, exchange: &mut Exchange, services: &dyn Services) -> Result<Request, Fault> {
-        let (path, mut query) = self.url.make(exchange, services)?;
+        let (path, mut query) = match &self.address {
+            Address::Fixed(url) => url.make(exchange, services)?,
+            // The plan has both.
+            Address::Given(_) => ("/".to_owned(), None),
+        };
         if let Some(parameters) = &self.query {
             let parameters = parameters.make(exchange, services)?;
             add_query(&parameters, &mut query)?;
         }
         let mut headers = Headers::new();
+        if self.plan.upstream.egress.is_guarded()
+            && let Some(hops) = loops::passed_on(exchange.request.headers.view())
+        {
+            headers.append(loops::FIELD, hops);
+        }
         let lines = self.headers.make(exchange, services)?;
         for (name, value) in &lines {
             headers.append(name, value);
@@ -564,7 +660,11 @@ impl Step for HttpCall {
             Sent::Made(value) => value.reads_body(),
         };
         let query = self.query.as_ref().is_some_and(ValueTemplate::reads_body);
-        body || query || self.url.reads_body() || self.headers.reads_body()
+        let address = match &self.address {
+            Address::Fixed(url) => url.reads_body(),
+            Address::Given(given) => given.reads_body(),
+        };
+        body || query || address || self.headers.reads_body()
     }
 
     fn waits(&self) -> bool {

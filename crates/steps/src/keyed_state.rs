@@ -55,15 +55,20 @@ impl KeyedState {
     }
 }
 
-impl State for KeyedState {}
+impl State for KeyedState {
+    /// The folder is opened once: the deny list, which no step has, needs it too.
+    fn stays(&self) -> bool {
+        self.keyed.get().is_some()
+    }
+}
 
-/// What a step has of the keyed state.
-pub struct KeyedUse {
+/// A user of the keyed state, counted so that the engine knows whether to open it.
+pub struct KeyedStateHandle {
     state: Arc<KeyedState>,
     _use: Arc<()>,
 }
 
-impl KeyedUse {
+impl KeyedStateHandle {
     /// For a step that needs it, or uses it where there is one.
     pub fn new(states: &States, is_required: bool) -> Self {
         let state = KeyedState::of(states);

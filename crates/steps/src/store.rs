@@ -13,9 +13,11 @@ mod source;
 mod step;
 #[cfg(test)]
 mod tests;
+mod writer;
 
 pub use depot::Depot;
 pub use envelope::describe;
+pub use writer::StoreWriter;
 
 pub(crate) use source::DEFINITION as SOURCE;
 pub(crate) use step::DEFINITION as STEP;

@@ -112,6 +112,7 @@ fn read<T>(
         path: "1".to_owned(),
         trigger: Some(&trigger),
         may_have_caller: true,
+        identities: None,
         connections: &connections,
         is_last: place.is_last,
         may_stream: true,

@@ -103,14 +103,25 @@ fn before_path(text: &str) -> &str {
     text.get(..end + 2 + length).unwrap_or(text)
 }
 
-fn refuse_outside(span: Span, report: &mut Report) {
+/// Refuses a `${ }` where the host would be a value.
+pub(crate) fn refuse_outside(span: Span, report: &mut Report) {
     report
         .error(
             BAD_TARGET,
             span,
             "a value cannot decide which host is asked",
         )
-        .hint("`${ }` can stand in the path and the query; declare each host under `use:`");
+        .hint(
+            "`${ }` can stand in the path and the query; declare each host under `use:`, or let \
+             `http` call a URL that is one value: `{ to: \"${ .url }\", egress: guarded }`",
+        );
+}
+
+/// Whether a target is one value, which can only be a URL.
+pub(crate) fn is_one_value(text: &Spanned<String>) -> bool {
+    let inner = text.value.trim().strip_prefix("${");
+    let inner = inner.and_then(|inner| inner.strip_suffix('}'));
+    inner.is_some_and(|inner| !inner.contains("${"))
 }
 
 /// Splits a text at its marks.

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use component::connection::Connections;
 use component::credentials::Credentials;
-use component::definition::BuildContext;
 use component::forward::{ForwardPlan, QueryParameter};
-use component::tls::Protocol;
-use component::upstream::UpstreamPlan;
+use component::tls::{Place, Protocol};
+use component::upstream::{Egress, UpstreamPlan};
 use config::{Report, Span, Spanned};
+use schemars::JsonSchema;
+use serde::Deserialize;
 
 use crate::codes::{NO_CREDENTIALS, NO_EFFECT, UNKNOWN_CONNECTION};
 use crate::http;
@@ -31,22 +33,61 @@ pub(crate) struct Way {
 }
 
 /// Settings that a step has for its target alone.
-pub(crate) type Own<'a> = (
-    Option<&'a Spanned<TlsConfig>>,
-    Option<&'a Spanned<Vec<Protocol>>>,
-);
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Own<'a> {
+    pub tls: Option<&'a Spanned<TlsConfig>>,
+    pub protocols: Option<&'a Spanned<Vec<Protocol>>>,
+    pub egress: Option<&'a Spanned<EgressConfig>>,
+}
+
+impl<'a> Own<'a> {
+    /// Those of a step without a guard of its own.
+    pub fn new(
+        tls: Option<&'a Spanned<TlsConfig>>,
+        protocols: Option<&'a Spanned<Vec<Protocol>>>,
+    ) -> Self {
+        Self {
+            tls,
+            protocols,
+            egress: None,
+        }
+    }
+}
+
+/// Whether the egress guard holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+pub(crate) enum EgressConfig {
+    /// Connections are made only to addresses, ports and schemes that `engine.egress` allows.
+    Guarded,
+}
+
+impl EgressConfig {
+    /// What it means for an upstream.
+    pub fn read(config: Option<&Spanned<Self>>) -> Egress {
+        match config {
+            None => Egress::Open,
+            Some(config) => match config.value {
+                Self::Guarded => Egress::Guarded(Some(Place(config.span))),
+            },
+        }
+    }
+}
 
 /// Finds the connection that a target names, or makes the upstream of its URL.
 pub(crate) fn find(
     target: Target,
     span: Span,
-    (tls, protocols): Own<'_>,
-    context: &mut BuildContext<'_>,
+    own: Own<'_>,
+    (connections, report): (&Connections, &mut Report),
 ) -> Option<Way> {
     let (name, path, query) = match target {
         Target::Named { name, path, query } => (name, path, query),
         Target::Url(url) => {
-            let upstream = http::single(&url, tls, protocols, span, context.report);
+            let (tls, protocols) = (own.tls, own.protocols);
+            let mut upstream = http::single(&url, tls, protocols, span, report);
+            upstream.egress = EgressConfig::read(own.egress);
             return Some(Way {
                 upstream: Arc::new(upstream),
                 path: url.path,
@@ -57,10 +98,13 @@ pub(crate) fn find(
             });
         }
     };
-    let own = [tls.map(|tls| tls.span), protocols.map(|it| it.span)];
+    let own = [
+        own.tls.map(|it| it.span),
+        own.protocols.map(|it| it.span),
+        own.egress.map(|it| it.span),
+    ];
     for span in own.into_iter().flatten() {
-        context
-            .report
+        report
             .error(
                 NO_EFFECT,
                 span,
@@ -68,10 +112,10 @@ pub(crate) fn find(
             )
             .hint(format!("move it to `use: {{ {name}: ... }}`"));
     }
-    let Some(connection) = context.connections.get(&name) else {
+    let Some(connection) = connections.get(&name) else {
         let message = format!("there is no connection `{name}`");
-        let diagnostic = context.report.error(UNKNOWN_CONNECTION, span, message);
-        match config::suggest(&name, context.connections.names()) {
+        let diagnostic = report.error(UNKNOWN_CONNECTION, span, message);
+        match config::suggest(&name, connections.names()) {
             Some(near) => diagnostic.hint(format!("did you mean `{near}`?")),
             None => diagnostic.hint(format!(
                 "declare it: `use: {{ {name}: {{ http: https://host }} }}`"
@@ -81,8 +125,7 @@ pub(crate) fn find(
     };
     let Some(http) = connection.as_http() else {
         let message = format!("`{name}` is no `http` connection");
-        context
-            .report
+        report
             .error(UNKNOWN_CONNECTION, span, message)
             .also(connection.span, format!("it is `{}`", connection.kind));
         return None;

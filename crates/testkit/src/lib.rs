@@ -14,6 +14,7 @@
 mod certificates;
 mod client;
 mod dropped;
+mod egress;
 pub mod http1;
 pub mod http2;
 mod markdown;
@@ -31,6 +32,7 @@ pub mod wire;
 pub use certificates::{Authority, ClientNames, Issued};
 pub use client::RawClient;
 pub use dropped::{drop_at_every_await, poll_and_drop};
+pub use egress::{EgressSpelling, egress_spellings};
 pub use markdown::{MarkdownBlock, markdown_blocks};
 pub use process::{Process, TempDir, free_port, wait_until};
 pub use response::Response;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use component::access::{
-    AccessPage, Admitted, Caller, Door, DoorContext, ReplyField, TicketScope, Validity, Ways,
+    AccessPage, Admitted, Caller, Door, DoorContext, ReplyField, TicketTarget, Validity, Ways,
 };
 use component::document::DocumentContext;
 use component::handler::Services;
@@ -40,7 +40,7 @@ impl Lock {
     /// Every problem is reported; there is no lock when it is `none`.
     pub fn read(
         auth: &Node,
-        (name, tickets): (&str, Option<TicketScope>),
+        (name, tickets): (&str, Option<TicketTarget>),
         context: &mut DocumentContext<'_>,
     ) -> Option<Self> {
         let mut door = DoorContext {
@@ -55,7 +55,7 @@ impl Lock {
     /// The lock of the listener at this address, for what has no `auth` of its own.
     pub fn of_listener(
         address: &ListenAddress,
-        (name, tickets): (&str, Option<TicketScope>),
+        (name, tickets): (&str, Option<TicketTarget>),
         context: &DocumentContext<'_>,
     ) -> Option<Self> {
         let auth = context.entrances.listener_auth(address)?;
@@ -309,7 +309,7 @@ pub(crate) async fn admit(
     client: impl Into<Client<'_>>,
 ) -> Result<Entered, Refusal> {
     let client: Client<'_> = client.into();
-    let found = found.filter(|it| origin::is_near(&it.settings.edge, client.request.peer));
+    let found = origin::near(found, client.request);
     let Some(lock) = lock_of(found.as_ref(), locks, right).cloned() else {
         return found
             .map(|endpoint| (endpoint, None))
@@ -334,6 +334,12 @@ pub(crate) async fn admit_to_one(
     admit(Some(Arc::clone(endpoint)), &locks, right, at).await
 }
 
+/// What is said at an address that is for one topic alone to whoever may not see it, as of paths
+/// that do not exist.
+pub(crate) fn nothing() -> Fault {
+    Fault::invalid("there is nothing at this path").with_status(404)
+}
+
 /// The same as [`admit`] for a publisher: who may subscribe knows that the topic exists, and is
 /// told why it may not publish. `locks` are those of publishers and of subscribers.
 pub(crate) async fn admit_publisher(
@@ -342,6 +348,8 @@ pub(crate) async fn admit_publisher(
     client: impl Into<Client<'_>>,
 ) -> Result<Entered, Refusal> {
     let at: Client<'_> = client.into();
+    // Once for both rights: the audit stream is told of it.
+    let found = origin::near(found, at.request);
     let [publish, subscribe] = locks;
     let of = |locks, right| lock_of(found.as_ref(), locks, right);
     let both = of(publish, Right::Publish).zip(of(subscribe, Right::Subscribe));
@@ -391,9 +399,9 @@ pub(crate) fn validity(callers: &[Option<Arc<Caller>>]) -> Option<Arc<Validity>>
 #[cfg(test)]
 mod tests {
     use std::net::IpAddr;
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-    use component::access::{Judgement, RequestHead};
+    use component::access::{Judgement, RequestHead, Revocable};
     use component::edge::RouteEdge;
     use component::state::States;
     use message::{Body, Headers, Method};
@@ -404,15 +412,34 @@ mod tests {
     use crate::testing::endpoint_settings;
     use crate::websocket::testing::FakeServices;
 
-    /// Lets everybody in, and counts them.
+    /// Lets everybody in, and counts them; those who have been denied meanwhile keep their callers.
     #[derive(Default)]
-    struct Counting(AtomicUsize);
+    struct Counting(AtomicUsize, Arc<Denial>);
+
+    /// Whether all are denied.
+    #[derive(Default)]
+    struct Denial(AtomicBool);
+
+    impl Revocable for Denial {
+        fn is_denied(&self, _: &Caller, _: &dyn Fn() -> u64) -> bool {
+            self.0.load(Ordering::Relaxed)
+        }
+
+        fn validity(&self, _: &Caller) -> Arc<Validity> {
+            Arc::default()
+        }
+    }
 
     impl Door for Counting {
         fn judge<'a>(&'a self, _: RequestHead<'a>, _: &'a dyn Services) -> Judgement<'a> {
             self.0.fetch_add(1, Ordering::Relaxed);
+            if self.1.0.load(Ordering::Relaxed) {
+                return Judgement::Ready(Err(Box::new(Reply::new(401))));
+            }
+            let mut caller = Caller::new(&"way".into(), "ann", expr::Value::Null);
+            caller.revocable = Some(Arc::clone(&self.1) as _);
             Judgement::Ready(Ok(Admitted {
-                caller: Arc::new(Caller::new(&"way".into(), "ann", expr::Value::Null)),
+                caller: Arc::new(caller),
                 strip: None,
                 implied: None,
                 settlement: None,
@@ -472,6 +499,43 @@ mod tests {
         Directory::default().put(&topic, (settings, access), Default::default())
     }
 
+    /// A client that names a locked topic again and again.
+    struct Connection {
+        services: FakeServices,
+        lock: Lock,
+        judged: Arc<Counting>,
+        request: Request,
+        verdicts: Verdicts,
+    }
+
+    impl Connection {
+        fn new() -> Self {
+            let (lock, judged) = lock("staff");
+            Self {
+                services: FakeServices::new(),
+                lock,
+                judged,
+                request: request([10, 0, 0, 1]),
+                verdicts: Verdicts::default(),
+            }
+        }
+
+        async fn publish(&self) -> Result<Entered, Refusal> {
+            let client = Client {
+                request: &self.request,
+                services: &self.services,
+                verdicts: Some(&self.verdicts),
+            };
+            let (found, locks) = (topic(Some(&self.lock)), Locks::of(Some(&self.lock)));
+            admit(Some(found), &locks, Right::Publish, client).await
+        }
+
+        /// How often the door has judged.
+        fn judgements(&self) -> usize {
+            self.judged.0.load(Ordering::Relaxed)
+        }
+    }
+
     #[tokio::test]
     async fn a_topic_is_missing_for_networks_that_it_is_not_for() {
         let services = FakeServices::new();
@@ -509,22 +573,23 @@ mod tests {
 
     #[tokio::test]
     async fn the_credential_of_a_connection_is_judged_once_a_second() {
-        let services = FakeServices::new();
-        let (lock, judged) = lock("staff");
-        let locks = Locks::of(Some(&lock));
-        let (request, verdicts) = (request([10, 0, 0, 1]), Verdicts::default());
-        let client = Client {
-            request: &request,
-            services: &services,
-            verdicts: Some(&verdicts),
-        };
+        let connection = Connection::new();
         for (seconds, judgements) in [(0, 1), (0, 1), (1, 2), (0, 2), (5, 3)] {
-            services.pass(seconds);
-            let found = Some(topic(Some(&lock)));
-            let entered = admit(found, &locks, Right::Publish, client).await;
-            let (_, admitted) = entered.ok().unwrap();
+            connection.services.pass(seconds);
+            let (_, admitted) = connection.publish().await.ok().unwrap();
             assert_eq!(&*admitted.unwrap().caller.id, "ann");
-            assert_eq!(judged.0.load(Ordering::Relaxed), judgements, "{seconds}");
+            assert_eq!(connection.judgements(), judgements, "{seconds}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_verdict_does_not_outlive_the_denial_of_its_credential() {
+        let connection = Connection::new();
+        for (is_denied, is_in, judgements) in [(false, true, 1), (false, true, 1), (true, false, 2)]
+        {
+            connection.judged.1.0.store(is_denied, Ordering::Relaxed);
+            assert_eq!(connection.publish().await.is_ok(), is_in, "{is_denied}");
+            assert_eq!(connection.judgements(), judgements);
         }
     }
 

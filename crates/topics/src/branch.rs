@@ -3,7 +3,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,10 +15,10 @@ use component::handler::LocalFuture;
 use component::resources::Resource;
 use component::vital::vital;
 use message::Fault;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, oneshot};
 use tokio::time::{Instant, Interval, MissedTickBehavior, Sleep};
 
-use crate::channel::{Channel, ChannelKey, End, Pace, Policy};
+use crate::channel::{Channel, ChannelKey, Pace, Policy, StreamEnd};
 use crate::counts::Counts;
 use crate::event::{Event, EventId};
 use crate::expressions::{Evaluator, Expressions, Item, TimeSlice};
@@ -59,8 +59,9 @@ pub(crate) struct Branch {
     carrier: RefCell<Option<Waker>>,
     /// Those who wait until an event has come that the topic has had already.
     expecting: RefCell<Vec<Waker>>,
-    /// Whether somebody has come whose credential may be revoked.
-    watches_revocations: Cell<bool>,
+    /// What ends the watch for revocations with the branch; there when somebody has come whose
+    /// credential may be revoked.
+    watch: RefCell<Option<oneshot::Sender<()>>>,
 }
 
 impl Branch {
@@ -83,7 +84,7 @@ impl Branch {
             coming: Mutex::new(()),
             carrier: RefCell::default(),
             expecting: RefCell::default(),
-            watches_revocations: Cell::new(false),
+            watch: RefCell::default(),
         })
     }
 
@@ -115,14 +116,25 @@ impl Branch {
 
     /// From now on, ends streams at once whose credential is revoked.
     pub fn watch_revocations(self: &Rc<Self>) {
-        if self.watches_revocations.replace(true) {
-            return;
-        }
+        let mut ended = match &mut *self.watch.borrow_mut() {
+            Some(_) => return,
+            none => {
+                let (watch, ended) = oneshot::channel();
+                *none = Some(watch);
+                ended
+            }
+        };
         let (branch, mut revocations) = (Rc::downgrade(self), revocations());
         // What has been revoked before is seen by whoever takes a seat.
         let watch = async move {
-            while revocations.changed().await.is_ok() {
-                let Some(branch) = branch.upgrade() else {
+            loop {
+                let mut changed = pin!(revocations.changed());
+                let is_there = poll_fn(|context| match Pin::new(&mut ended).poll(context) {
+                    Poll::Ready(_) => Poll::Ready(false),
+                    Poll::Pending => changed.as_mut().poll(context).map(|it| it.is_ok()),
+                });
+                let is_there = is_there.await;
+                let Some(branch) = branch.upgrade().filter(|_| is_there) else {
                     return;
                 };
                 branch.all().iter().for_each(|it| it.finish_revoked());
@@ -278,7 +290,7 @@ impl Branch {
         drop(carrier);
         self.is_attached.set(false);
         for channel in self.all() {
-            channel.finish(End::Stop);
+            channel.finish(StreamEnd::Stop);
         }
         self.wake_expecting();
     }
@@ -481,7 +493,7 @@ impl Resource for Branch {
             waker.wake();
         }
         for channel in self.all() {
-            channel.finish(End::Stop);
+            channel.finish(StreamEnd::Stop);
         }
         self.wake_expecting();
         Box::pin(std::future::ready(()))

@@ -29,7 +29,7 @@ use crate::seats::{Lost, Next, Outlet, Seats};
 use crate::tally::{Count, Tally};
 use crate::view::{Shown, View};
 
-pub(crate) use end::{End, invalid_data};
+pub(crate) use end::{StreamEnd, invalid_data};
 
 /// How many bytes that all have read are kept for those who come back.
 const TAIL: u64 = 64 * 1024;
@@ -422,7 +422,7 @@ impl Channel {
     }
 
     /// Ends a reader's stream.
-    pub fn finish_one(&self, key: u32, end: End) {
+    pub fn finish_one(&self, key: u32, end: StreamEnd) {
         self.seats.borrow_mut().finish_one(key, end);
     }
 
@@ -432,7 +432,7 @@ impl Channel {
     }
 
     /// Ends all streams. Nobody may come any more.
-    pub fn finish(&self, end: End) {
+    pub fn finish(&self, end: StreamEnd) {
         self.is_over.set(true);
         self.seats.borrow_mut().finish_all(end);
     }
@@ -538,7 +538,7 @@ impl Channel {
     }
 
     /// What a reader has to end for.
-    pub fn end(&self, key: u32) -> Option<End> {
+    pub fn end(&self, key: u32) -> Option<StreamEnd> {
         self.seats.borrow_mut().end(key)
     }
 

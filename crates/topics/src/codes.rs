@@ -15,6 +15,9 @@ pub const BAD_MODES: Code = Code::new("IT0661");
 /// A way to subscribe that this version does not have.
 pub const NOT_YET: Code = Code::new("IT0662");
 
+/// Settings of a webhook that contradict each other, cannot be used or have no effect.
+pub const BAD_WEBHOOK: Code = Code::new("IT0663");
+
 /// A source `topic` that cannot be run so.
 pub const BAD_TOPIC_SOURCE: Code = Code::new("IT0643");
 
@@ -43,6 +46,10 @@ pub const ALL: &[CodeInfo] = &[
     CodeInfo {
         code: NOT_YET,
         title: "subscription protocol not available in this version",
+    },
+    CodeInfo {
+        code: BAD_WEBHOOK,
+        title: "bad settings of a webhook",
     },
     CodeInfo {
         code: BAD_TOPIC_SOURCE,

@@ -27,6 +27,7 @@ use crate::publisher;
 use crate::settings::{Durability, Keep, Payload, Settings};
 use crate::subscribe::{self, SubscribeConfig};
 use crate::topic::Topic;
+use crate::webhooks;
 
 /// The definition of the document.
 pub const DEFINITION: DocumentDefinition = DocumentDefinition {
@@ -284,11 +285,30 @@ impl Parts {
             self.sources.push(source);
             self.upstreams.extend(upstreams);
         }
+        self.read_webhooks((node, config), topic, context);
         // The last: a topic with a problem is not to be found.
         if let Some(subscribe) = node.get("subscribe") {
             let behind = (limits, before);
             let routes = subscribe::read((subscribe, lock), topic, behind, context);
             self.routes.extend(routes.unwrap_or_default());
+        }
+    }
+
+    fn read_webhooks(
+        &mut self,
+        (node, config): (&Node, &TopicConfig),
+        topic: &Arc<Topic>,
+        context: &mut DocumentContext<'_>,
+    ) {
+        let subscribe = config.subscribe.as_ref();
+        let Some(webhooks) = subscribe.and_then(SubscribeConfig::webhooks) else {
+            return;
+        };
+        let node = node.get("subscribe").and_then(|it| it.get("webhooks"));
+        let read = node.and_then(|node| webhooks::read(webhooks, node, topic, context));
+        if let Some((source, upstreams)) = read {
+            self.sources.push(source);
+            self.upstreams.extend(upstreams);
         }
     }
 }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use component::audit::Audit;
 use component::edge::RouteEdge;
 use component::handler::Services;
 use component::state::{State, StateKey, States};
@@ -74,6 +75,8 @@ pub(crate) struct Endpoint {
     pub limits: CallerLimits,
     /// The same for all plans in which nothing of this changes, so that a reload ends no stream.
     pub identity: Arc<Identity>,
+    /// Told whom the topic refuses, beside its doors.
+    pub audit: Arc<Audit>,
     /// Counts what comes to the directory and leaves it.
     changes: Arc<AtomicU64>,
 }
@@ -91,6 +94,11 @@ impl Drop for Endpoint {
 pub(crate) struct Identity(String);
 
 impl Endpoint {
+    /// Whether there are callers to whom the topic does not exist.
+    pub fn is_hidden(&self) -> bool {
+        self.access.subscribe.is_some()
+    }
+
     /// What this worker has of the topic.
     pub fn branch(&self, services: &dyn Services) -> Rc<Branch> {
         let make = || {
@@ -112,6 +120,7 @@ pub(crate) struct Directory {
     /// Serves and withdraws the topics, and counts that: the hub that a later plan's topics belong
     /// to must be this one.
     hub: Arc<Hub>,
+    audit: Arc<Audit>,
 }
 
 /// By topic: a start puts thousands of them in, and looks at none of the others for it.
@@ -206,10 +215,11 @@ impl Directory {
             kind: "topic directory",
             settings: String::new(),
         };
-        let hub = Hub::of(states);
+        let (hub, audit) = (Hub::of(states), Audit::of(states));
         let make = || Self {
             known: Mutex::default(),
             hub,
+            audit,
         };
         states.get(key, make)
     }
@@ -238,6 +248,7 @@ impl Directory {
             counts,
             limits,
             identity: of_topic.identity(text),
+            audit: Arc::clone(&self.audit),
             changes: Arc::clone(self.hub.changes()),
         });
         self.hub.note_change();

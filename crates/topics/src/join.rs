@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::channel::{Channel, End, Moment, Reset};
+use crate::channel::{Channel, Moment, Reset, StreamEnd};
 use crate::event::EventId;
 use crate::settings::Payload;
 use crate::topic::History;
@@ -117,7 +117,7 @@ impl Joining {
     ///
     /// # Errors
     /// The reason when the stream has to end.
-    pub async fn advance(&mut self) -> Result<Step, End> {
+    pub async fn advance(&mut self) -> Result<Step, StreamEnd> {
         if self.places.is_empty() {
             self.begin().await?;
         }
@@ -168,7 +168,7 @@ impl Joining {
     }
 
     /// Finds out where it begins in each topic.
-    async fn begin(&mut self) -> Result<(), End> {
+    async fn begin(&mut self) -> Result<(), StreamEnd> {
         let before = self.out.len();
         let members = 0..self.channel.width();
         let lasts = members.clone().filter_map(|it| self.channel.last(it));
@@ -198,7 +198,11 @@ impl Joining {
     }
 
     /// Finds out where it begins in a topic; tells when that is not where it wanted to.
-    async fn find_start(&mut self, member: usize, start: &Start) -> Result<Option<Reset>, End> {
+    async fn find_start(
+        &mut self,
+        member: usize,
+        start: &Start,
+    ) -> Result<Option<Reset>, StreamEnd> {
         let channel = Rc::clone(&self.channel);
         let (Some(last), Some(view)) = (channel.last(member), channel.view(member)) else {
             return Ok(None);
@@ -228,7 +232,7 @@ impl Joining {
             true => self.catch_up(member, wanted.sequence).await?,
             false => last,
         };
-        let located = channel.branch(member).ok_or(End::Failed)?;
+        let located = channel.branch(member).ok_or(StreamEnd::Failed)?;
         let reason = match located.topic().locate(wanted) {
             Err(reason) => reason,
             Ok(id) if id.sequence > last.sequence => "ahead",
@@ -246,25 +250,25 @@ impl Joining {
 
     /// Waits until this worker has an event that another one may have shown already, when the topic
     /// has had it. The last event that the channel has then.
-    async fn catch_up(&self, member: usize, sequence: u64) -> Result<EventId, End> {
+    async fn catch_up(&self, member: usize, sequence: u64) -> Result<EventId, StreamEnd> {
         let channel = &self.channel;
-        let branch = channel.branch(member).ok_or(End::Failed)?;
+        let branch = channel.branch(member).ok_or(StreamEnd::Failed)?;
         let next = branch.topic().next().map_err(|fault| {
             tracing::warn!(target: "topics", topic = branch.name(), %fault, "subscribe");
-            End::Failed
+            StreamEnd::Failed
         })?;
         if sequence < next.sequence {
             let reach = async {
                 branch.reach(sequence).await && branch.reach_in(channel, member, sequence).await
             };
             let reached = tokio::time::timeout(PATIENCE, reach).await;
-            if !reached.map_err(|_| End::Slow)? {
-                return Err(End::Stop);
+            if !reached.map_err(|_| StreamEnd::Slow)? {
+                return Err(StreamEnd::Stop);
             }
         }
         match channel.is_over() {
-            true => Err(End::Stop),
-            false => channel.last(member).ok_or(End::Failed),
+            true => Err(StreamEnd::Stop),
+            false => channel.last(member).ok_or(StreamEnd::Failed),
         }
     }
 
@@ -299,9 +303,9 @@ impl Joining {
         &mut self,
         member: usize,
         (reason, requested): (&'static str, String),
-    ) -> Result<Reset, End> {
+    ) -> Result<Reset, StreamEnd> {
         let channel = Rc::clone(&self.channel);
-        let last = channel.last(member).ok_or(End::Failed)?;
+        let last = channel.last(member).ok_or(StreamEnd::Failed)?;
         let oldest = oldest(&self.channel, member, last.epoch).await?;
         let id = |sequence| channel.id_text(member, self.id(member, sequence));
         let reset = Reset {
@@ -351,7 +355,7 @@ impl Joining {
     /// Writes the newest snapshots that it has to get, where there are expressions, until there is
     /// enough to be written: what a subscriber waits with does not count in the memory that all
     /// have. Meanwhile there may be newer ones, which it gets like all others then.
-    async fn evaluate_newest(&mut self) -> Result<(), End> {
+    async fn evaluate_newest(&mut self) -> Result<(), StreamEnd> {
         if !self.channel.has_expressions() {
             return Ok(());
         }
@@ -435,11 +439,11 @@ impl Joining {
     }
 
     /// Reads more of the history of a topic of which something is missing.
-    async fn read_on(&mut self) -> Result<(), End> {
+    async fn read_on(&mut self) -> Result<(), StreamEnd> {
         let channel = Rc::clone(&self.channel);
-        let member = self.behind().ok_or(End::Failed)?;
-        let branch = channel.branch(member).ok_or(End::Failed)?;
-        let place = *self.places.get(member).ok_or(End::Failed)?;
+        let member = self.behind().ok_or(StreamEnd::Failed)?;
+        let branch = channel.branch(member).ok_or(StreamEnd::Failed)?;
+        let place = *self.places.get(member).ok_or(StreamEnd::Failed)?;
         let from = EventId {
             sequence: place.sequence + 1,
             ..place
@@ -451,11 +455,11 @@ impl Joining {
         let history = branch.topic().history(from, piece).await;
         let history = history.map_err(|fault| {
             tracing::warn!(target: "topics", topic = branch.name(), %fault, "history");
-            End::Failed
+            StreamEnd::Failed
         })?;
         let reason = match history {
             History::Events(events) => {
-                let last = self.goal(member).ok_or(End::Failed)?.sequence;
+                let last = self.goal(member).ok_or(StreamEnd::Failed)?.sequence;
                 let last = self.most.map_or(last, |most| most.min(last));
                 let fit = events.iter().take_while(|it| it.id.sequence <= last);
                 let (mut count, before) = (0, self.out.len());
@@ -476,7 +480,11 @@ impl Joining {
                 channel.count_events(member, count);
                 self.note_share(member, before);
                 // What the channel has had must be there.
-                return if count == 0 { Err(End::Failed) } else { Ok(()) };
+                return if count == 0 {
+                    Err(StreamEnd::Failed)
+                } else {
+                    Ok(())
+                };
             }
             History::Gone { .. } => "gone",
             History::OtherEpoch => "other-epoch",
@@ -495,13 +503,13 @@ fn payload(channel: &Channel, member: usize) -> Payload {
 }
 
 /// The oldest event of a topic that is kept; the next one when there is none.
-async fn oldest(channel: &Channel, member: usize, epoch: u64) -> Result<u64, End> {
-    let branch = channel.branch(member).ok_or(End::Failed)?;
+async fn oldest(channel: &Channel, member: usize, epoch: u64) -> Result<u64, StreamEnd> {
+    let branch = channel.branch(member).ok_or(StreamEnd::Failed)?;
     let from = EventId { epoch, sequence: 1 };
     let history = branch.topic().history(from, 1).await;
     let history = history.map_err(|fault| {
         tracing::warn!(target: "topics", topic = branch.name(), %fault, "history");
-        End::Failed
+        StreamEnd::Failed
     })?;
     Ok(match history {
         History::Gone { first, .. } => first.max(1),

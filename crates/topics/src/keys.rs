@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn callers_do_not_meet_the_keys_of_others() {
+    fn keys_belong_to_their_caller() {
         let given = Bytes::from_static(b"A1");
         let (ann, bob) = (digest(b"5:staff3:ann"), digest(b"5:staff3:bob"));
         let of_ann = scoped(given.clone(), Some(&ann));

@@ -10,7 +10,7 @@
 //! them once into a `ring` for all its `reader`s, whose places `seats` keeps. `join` is how a
 //! subscriber comes to a channel. `sse` and `socket` are the endpoints, `subscribe` reads their
 //! settings, `profile` has the manners of other systems. [`websocket`] is what every WebSocket
-//! connection of a client needs.
+//! connection of a client needs. [`websub`] subscribes to topics of other hubs.
 
 mod access;
 mod ask;
@@ -35,6 +35,7 @@ mod log;
 pub mod mailbox;
 mod only;
 mod origin;
+mod other_methods;
 pub mod poll;
 mod prepare;
 mod profile;
@@ -59,7 +60,9 @@ mod tests;
 pub mod topic;
 pub mod upkeep;
 mod view;
+pub mod webhooks;
 pub mod websocket;
+pub mod websub;
 
 use component::definition::StepDefinition;
 use component::document::DocumentDefinition;
@@ -74,6 +77,14 @@ pub const EVALUATED: &[&str] = &[
     "subscribe.limits",
 ];
 
+/// Where documents of this crate may have secrets.
+pub const SECRETS: &[&str] = &[
+    "subscribe.webhooks.endpoints.*.url",
+    "subscribe.webhooks.endpoints.*.secret",
+    "subscribe.webhooks.endpoints.*.secrets",
+    "subscribe.webhooks.endpoints.*.headers",
+];
+
 /// The kinds of documents of this crate.
 pub const DOCUMENTS: &[DocumentDefinition] = &[declare::DEFINITION];
 
@@ -84,4 +95,4 @@ pub const ENDPOINTS: &[EndpointDefinition] = &[websocket::trigger::DEFINITION];
 pub const STEPS: &[StepDefinition] = &[publish::DEFINITION, changes::DEFINITION];
 
 /// The sources of this crate.
-pub const SOURCES: &[SourceDefinition] = &[source::DEFINITION, poll::SOURCE];
+pub const SOURCES: &[SourceDefinition] = &[source::DEFINITION, poll::SOURCE, websub::SOURCE];

@@ -306,6 +306,23 @@ impl Log {
         first.map_or(next, |first| first.min(next))
     }
 
+    /// When an event was published, or else the oldest that is kept behind it, in milliseconds
+    /// since 1970. May read the disk.
+    pub fn time_of(&self, sequence: u64) -> Option<u64> {
+        let recent = {
+            let live = self.live();
+            let mut recent = live.recent.iter();
+            let oldest = live.recent.front().map_or(u64::MAX, |it| it.id.sequence);
+            let wanted = recent.find(|it| it.id.sequence == sequence);
+            wanted.filter(|_| oldest <= sequence).map(|it| it.at_ms)
+        };
+        recent.or_else(|| {
+            let from = sequence.max(self.first());
+            let records = self.store.read(&self.stored_as, from, 1).ok()?;
+            records.first().map(|it| it.at_ms)
+        })
+    }
+
     /// The id of the next event that everybody will see.
     pub fn next(&self) -> EventId {
         self.id(self.live().next)

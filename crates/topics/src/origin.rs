@@ -1,10 +1,14 @@
 //! Which web pages may open WebSockets.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
+use component::audit::{Audit, Origin as AuditOrigin, Refusal};
 use component::cors::is_same_origin;
 use component::edge::RouteEdge;
 use message::Request;
+
+use crate::endpoint::Endpoint;
 
 /// Who opens a WebSocket: a page of some origin, or a program, which says none. Browsers let every
 /// page connect, with the user's cookies (RFC 6455, section 10.2): the server has to look.
@@ -15,6 +19,8 @@ pub(crate) struct Caller {
     is_own: bool,
     /// The address of the client.
     address: IpAddr,
+    /// The trusted proxy that says so.
+    proxy: Option<IpAddr>,
 }
 
 impl Caller {
@@ -26,18 +32,36 @@ impl Caller {
             is_own: is_same_origin(view, request.is_secure, true),
             origin: view.get("Origin").map(<[u8]>::to_vec),
             address: request.peer,
+            proxy: request.proxy,
         }
     }
 
-    /// Whether it may subscribe where this holds: a page of the same host or of an origin that may
-    /// read replies, or a program; from where clients may come.
-    pub fn may_subscribe(&self, edge: &RouteEdge) -> bool {
+    /// Why it may not subscribe where this holds, if so: only a page of the same host or of an
+    /// origin that may read replies, or a program, from where clients may come.
+    pub fn refusal(&self, edge: &RouteEdge) -> Option<&'static str> {
         let is_page_allowed = match &self.origin {
             None => true,
             Some(_) if self.is_own => true,
             Some(origin) => edge.cors.as_ref().is_some_and(|cors| cors.allows(origin)),
         };
-        is_page_allowed && is_near(edge, self.address)
+        match (is_page_allowed, is_near(edge, self.address)) {
+            (true, true) => None,
+            (false, _) => Some(ORIGIN),
+            (_, false) => Some(NETWORK),
+        }
+    }
+
+    /// The topic, if the client may subscribe to it. The audit stream is told when it may not: to
+    /// the client the topic is missing then.
+    pub fn see(&self, found: Option<Arc<Endpoint>>) -> Option<Arc<Endpoint>> {
+        let endpoint = found?;
+        let Some(reason) = self.refusal(&endpoint.settings.edge) else {
+            return Some(endpoint);
+        };
+        audit_of_topic(&endpoint, (reason, 404), || {
+            AuditOrigin::of_address(self.address).with_proxy(self.proxy)
+        });
+        None
     }
 
     /// Whether it may: a page of the same host, one of these origins, or a program.
@@ -50,8 +74,57 @@ impl Caller {
     }
 }
 
+/// Why a page is refused.
+const ORIGIN: &str = "origin";
+/// Why an address is refused.
+const NETWORK: &str = "network";
+
+/// The topic, if it is for the network of the client. The audit stream is told when it is not: to
+/// the client it is missing then.
+pub(crate) fn near(found: Option<Arc<Endpoint>>, request: &Request) -> Option<Arc<Endpoint>> {
+    let endpoint = found?;
+    if is_near(&endpoint.settings.edge, request.peer) {
+        return Some(endpoint);
+    }
+    let origin = || AuditOrigin::from(request);
+    audit_of_topic(&endpoint, (NETWORK, 404), origin);
+    None
+}
+
+/// Tells the audit stream why a topic's own address has refused a client.
+pub(crate) fn audit_client_of_topic(endpoint: &Endpoint, reason: &str, request: &Request) {
+    audit_of_topic(endpoint, (reason, 403), || AuditOrigin::from(request));
+}
+
+fn audit_of_topic(endpoint: &Endpoint, why: (&str, u16), origin: impl FnOnce() -> AuditOrigin) {
+    let target = format!("topic {}", endpoint.topic.name());
+    audit(&endpoint.audit, &target, why, origin);
+}
+
+/// Tells the audit stream that a flow has refused a page.
+pub(crate) fn audit_page_of_flow(stream: &Audit, flow: &str, request: &Request) {
+    let origin = || AuditOrigin::from(request);
+    audit(stream, &format!("flow {flow}"), (ORIGIN, 403), origin);
+}
+
+fn audit(
+    stream: &Audit,
+    target: &str,
+    (reason, status): (&str, u16),
+    origin: impl FnOnce() -> AuditOrigin,
+) {
+    let refusal = Refusal {
+        way: None,
+        id: None,
+        reason,
+        status: Some(status),
+        target,
+    };
+    stream.refused(&refusal, origin);
+}
+
 /// Whether clients may come from this address.
-pub(crate) fn is_near(edge: &RouteEdge, address: IpAddr) -> bool {
+fn is_near(edge: &RouteEdge, address: IpAddr) -> bool {
     let mut networks = edge.networks.iter();
     networks.all(|networks| networks.admits(address))
 }

@@ -24,8 +24,8 @@ const AROUND: u64 = 64 << 10;
 /// place and a receipt.
 const BATCH_COST: usize = 8;
 
-/// Reads the `http` of a topic's `publish`. Every problem is reported. `lock` is what
-/// `publish.auth` says, if it is there: none within for everybody.
+/// Reads the `http` of a topic's `publish`. Every problem is reported. `lock` is that of
+/// `publish.auth`: `None` when the document has none, `Some(None)` for `auth: none`.
 pub(crate) fn read(
     (node, lock): (&Node, Option<&Option<Lock>>),
     (edge, limits): (RouteEdge, &CallerLimits),
@@ -58,6 +58,7 @@ pub(crate) fn read(
         verb: "publish to",
         doors: Vec::new(),
         says_auth: lock.is_some(),
+        publishes: true,
     };
     let lock = match lock {
         Some(own) => own.clone(),

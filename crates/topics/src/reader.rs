@@ -9,7 +9,7 @@ use bytes::Bytes;
 use component::access::Validity;
 use component::stream::StopReason;
 
-use crate::channel::{Channel, End};
+use crate::channel::{Channel, StreamEnd};
 use crate::seats::{Lost, Next, Outlet};
 
 /// After how many writes others have their turn.
@@ -31,7 +31,7 @@ pub(crate) enum ReadEnd {
     /// The subscriber has missed something: [`Reader::skip`].
     Behind(Lost),
     /// The stream has to end, between two frames unless the subscriber is too slow.
-    End(End),
+    End(StreamEnd),
 }
 
 impl Reader {
@@ -70,7 +70,7 @@ impl Reader {
 
     /// Ends the stream for what its connection says, once it is not within a frame.
     pub fn finish(&self, reason: StopReason) {
-        self.channel.finish_one(self.key, End::of(reason));
+        self.channel.finish_one(self.key, StreamEnd::of(reason));
     }
 
     /// Goes on behind what has been missed, as the policy says.
@@ -108,9 +108,9 @@ impl Reader {
         &mut self,
         outlet: &mut (impl Outlet + ?Sized),
         context: &mut Context<'_>,
-    ) -> Poll<io::Result<Option<End>>> {
+    ) -> Poll<io::Result<Option<StreamEnd>>> {
         let end = self.channel.end(self.key);
-        if let Some(end @ (End::Slow | End::Stalled)) = end {
+        if let Some(end @ (StreamEnd::Slow | StreamEnd::Stalled)) = end {
             return Poll::Ready(Ok(Some(end)));
         }
         let wrote = outlet.poll_write(context, &self.own);
@@ -140,12 +140,12 @@ impl Reader {
     }
 
     /// What the stream has to end for, once it is not within a frame.
-    pub fn end(&self) -> Option<End> {
+    pub fn end(&self) -> Option<StreamEnd> {
         self.channel.end(self.key)
     }
 
     /// Waits for something that the stream has to end for, while nothing is written.
-    pub fn poll_end(&self, context: &Context<'_>) -> Poll<End> {
+    pub fn poll_end(&self, context: &Context<'_>) -> Poll<StreamEnd> {
         self.channel.note_other(self.key, None, context);
         self.end().map_or(Poll::Pending, Poll::Ready)
     }
@@ -156,7 +156,7 @@ impl Reader {
         &mut self,
         outlet: &mut (impl Outlet + ?Sized),
         context: &mut Context<'_>,
-    ) -> Poll<io::Result<Option<End>>> {
+    ) -> Poll<io::Result<Option<StreamEnd>>> {
         while !self.own.is_empty() {
             if let Some(end) = ready!(self.poll_own(outlet, context))? {
                 return Poll::Ready(Ok(Some(end)));

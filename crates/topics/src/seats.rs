@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 
 use component::access::Validity;
 
-use crate::channel::{End, Policy};
+use crate::channel::{Policy, StreamEnd};
 use crate::ring::{Ring, Segment};
 
 /// The place of a reader that does not read from the ring.
@@ -56,7 +56,7 @@ struct Seat {
     /// When the reader's credential expires, in seconds since 1970; a later time than has room
     /// here counts as the last one, in 2106.
     expires: Option<NonZeroU32>,
-    end: Option<End>,
+    end: Option<StreamEnd>,
     /// How long the reader's credential lets its stream go on.
     validity: Option<Arc<Validity>>,
     /// The last event that it may have, or [`NO_WINDOW`].
@@ -105,7 +105,7 @@ pub(crate) enum Next {
     /// It is further behind than it may be.
     Behind(Lost),
     /// Its stream ends. It is not within a frame, unless it is too slow.
-    End(End),
+    End(StreamEnd),
 }
 
 /// What a reader has missed.
@@ -159,7 +159,7 @@ impl Seats {
         if let Some(seat) = self.seat(key) {
             seat.expires = expires.and_then(NonZeroU32::new);
             if validity.is_revoked() {
-                seat.finish(End::Revoked);
+                seat.finish(StreamEnd::Revoked);
             }
             seat.validity = Some(validity);
         }
@@ -169,7 +169,7 @@ impl Seats {
     pub fn finish_revoked(&mut self) {
         for seat in self.all.iter_mut().filter(|it| it.is_taken) {
             if seat.validity.as_ref().is_some_and(|it| it.is_revoked()) {
-                seat.finish(End::Revoked);
+                seat.finish(StreamEnd::Revoked);
             }
         }
     }
@@ -224,24 +224,24 @@ impl Seats {
         for seat in self.all.iter_mut().filter(|it| it.is_taken) {
             let stalled = seat.stalled.map(|since| now.wrapping_sub(since));
             if stalled.is_some_and(|time| time >= stalled_max) {
-                seat.finish(End::Stalled);
+                seat.finish(StreamEnd::Stalled);
             } else if seat.expires.is_some_and(|it| u64::from(it.get()) <= wall) {
-                seat.finish(End::Expired);
+                seat.finish(StreamEnd::Expired);
             } else if seat.over_at == Some(now) {
-                seat.finish(End::Time);
+                seat.finish(StreamEnd::Time);
             }
         }
     }
 
     /// Ends the stream of one. It is asked by itself.
-    pub fn finish_one(&mut self, key: u32, end: End) {
+    pub fn finish_one(&mut self, key: u32, end: StreamEnd) {
         if let Some(seat) = self.seat(key) {
             seat.end = seat.end.or(Some(end));
         }
     }
 
     /// Ends all streams.
-    pub fn finish_all(&mut self, end: End) {
+    pub fn finish_all(&mut self, end: StreamEnd) {
         self.all.iter_mut().for_each(|seat| seat.finish(end));
     }
 
@@ -291,7 +291,7 @@ impl Seats {
                 rest.segment = segment.as_ref().map(Rc::clone);
             }
             if policy == Policy::Disconnect {
-                seat.finish(End::Slow);
+                seat.finish(StreamEnd::Slow);
             }
         }
     }
@@ -310,7 +310,7 @@ impl Seats {
     ) -> io::Result<(Next, Written)> {
         let mut written = Written::default();
         let Some(seat) = self.seat(key) else {
-            return Ok((Next::End(End::Failed), written));
+            return Ok((Next::End(StreamEnd::Failed), written));
         };
         seat.listen(context);
         let next = seat.step(now, ring, outlet, context, &mut written)?;
@@ -318,7 +318,7 @@ impl Seats {
     }
 
     /// What the reader has to end for, once it is not within a frame.
-    pub fn end(&mut self, key: u32) -> Option<End> {
+    pub fn end(&mut self, key: u32) -> Option<StreamEnd> {
         self.seat(key).and_then(|seat| seat.end)
     }
 
@@ -359,8 +359,8 @@ impl Seat {
     }
 
     /// Has the reader end its stream.
-    fn finish(&mut self, end: End) {
-        let is_last_word = matches!(self.end, Some(End::Stalled | End::Slow));
+    fn finish(&mut self, end: StreamEnd) {
+        let is_last_word = matches!(self.end, Some(StreamEnd::Stalled | StreamEnd::Slow));
         if self.is_taken && !is_last_word {
             self.end = Some(end);
             if let Some(waker) = &self.waker {
@@ -382,7 +382,7 @@ impl Seat {
         if let Some(end) = self.end {
             stop_at = ring.place(self.at.max(self.offered)).boundary;
             let is_whole = self.at >= stop_at && self.rest.is_none();
-            if is_whole || matches!(end, End::Slow | End::Stalled) {
+            if is_whole || matches!(end, StreamEnd::Slow | StreamEnd::Stalled) {
                 return Ok(Next::End(end));
             }
         }
@@ -468,8 +468,12 @@ mod tests {
         seats.look(2, 10, || 999);
         assert_eq!(seats.end(one), None);
         seats.look(3, 10, || 1000);
-        assert_eq!(seats.end(one), Some(End::Expired));
-        assert_eq!(seats.end(late), Some(End::Time), "the earlier of both");
+        assert_eq!(seats.end(one), Some(StreamEnd::Expired));
+        assert_eq!(
+            seats.end(late),
+            Some(StreamEnd::Time),
+            "the earlier of both"
+        );
         assert_eq!(seats.end(plain), None);
         seats.leave(one);
         let next = seats.enter(None);
@@ -501,8 +505,8 @@ mod tests {
         assert_eq!(seats.end(one), None, "nobody looks before it is told to");
         seats.finish_revoked();
         for (key, end) in [
-            (one, Some(End::Revoked)),
-            (two, Some(End::Revoked)),
+            (one, Some(StreamEnd::Revoked)),
+            (two, Some(StreamEnd::Revoked)),
             (other, None),
             (plain, None),
         ] {
@@ -510,7 +514,11 @@ mod tests {
         }
         let late = seats.enter(None);
         seats.hold_to(late, stolen);
-        assert_eq!(seats.end(late), Some(End::Revoked), "it came too late");
+        assert_eq!(
+            seats.end(late),
+            Some(StreamEnd::Revoked),
+            "it came too late"
+        );
     }
 
     /// A subscriber is a few words, and costs no more for the credentials of others.
@@ -533,6 +541,6 @@ mod tests {
             assert_eq!(end_after(tick, u64::from(tick) * 100), None, "{tick}");
         }
         assert_eq!(end_after(10, 900), None);
-        assert_eq!(end_after(11, 900), Some(End::Stalled));
+        assert_eq!(end_after(11, 900), Some(StreamEnd::Stalled));
     }
 }

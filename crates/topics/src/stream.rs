@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use component::stream::{Client, poll_gone, write_all};
 
-use crate::channel::End;
+use crate::channel::StreamEnd;
 use crate::join::{Joining, Step};
 use crate::reader::{ReadEnd, Reader};
 use crate::seats::Outlet;
@@ -33,7 +33,7 @@ pub(crate) async fn join(
     reader: &mut Reader,
     client: &mut dyn Client,
     mut joining: Joining,
-) -> io::Result<Option<End>> {
+) -> io::Result<Option<StreamEnd>> {
     loop {
         match advance(reader, client, &mut joining).await? {
             Err(end) => return Ok(Some(end)),
@@ -47,7 +47,7 @@ pub(crate) async fn join(
                 }
             }
             // Nothing has to be acknowledged here.
-            Ok(Step::Full) => return Ok(Some(End::Failed)),
+            Ok(Step::Full) => return Ok(Some(StreamEnd::Failed)),
         }
     }
 }
@@ -62,7 +62,7 @@ async fn advance(
     reader: &Reader,
     client: &mut dyn Client,
     joining: &mut Joining,
-) -> io::Result<Result<Step, End>> {
+) -> io::Result<Result<Step, StreamEnd>> {
     let mut step = pin!(joining.advance());
     poll_fn(|context| {
         if client.poll_stop(context).is_ready() {
@@ -90,7 +90,7 @@ pub(crate) async fn write_own(
     reader: &mut Reader,
     client: &mut dyn Client,
     bytes: Bytes,
-) -> io::Result<Option<End>> {
+) -> io::Result<Option<StreamEnd>> {
     reader.put_own(bytes);
     poll_fn(|context| {
         if client.poll_stop(context).is_ready() {
@@ -108,7 +108,7 @@ pub(crate) async fn write_own(
 }
 
 /// Writes what comes until the stream has to end, for a reason, or the client has left.
-pub(crate) async fn deliver(reader: &mut Reader, client: &mut dyn Client) -> Option<End> {
+pub(crate) async fn deliver(reader: &mut Reader, client: &mut dyn Client) -> Option<StreamEnd> {
     poll_fn(|context| poll(reader, client, context)).await
 }
 
@@ -116,7 +116,7 @@ fn poll(
     reader: &mut Reader,
     client: &mut dyn Client,
     context: &mut Context<'_>,
-) -> Poll<Option<End>> {
+) -> Poll<Option<StreamEnd>> {
     if client.poll_stop(context).is_ready() {
         reader.finish(client.stop_reason());
     }
@@ -135,9 +135,14 @@ fn poll(
 }
 
 /// Ends a stream: last words, then the proper end. One that has taken nothing is cut.
-pub(crate) async fn finish(reader: &Reader, client: &mut dyn Client, end: End, words: Vec<u8>) {
+pub(crate) async fn finish(
+    reader: &Reader,
+    client: &mut dyn Client,
+    end: StreamEnd,
+    words: Vec<u8>,
+) {
     let channel = reader.channel();
-    if matches!(end, End::Slow | End::Stalled) {
+    if matches!(end, StreamEnd::Slow | StreamEnd::Stalled) {
         if let Some(branch) = channel.branch(0) {
             branch.counts().note_disconnected();
         }

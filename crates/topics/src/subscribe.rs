@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use component::access::{TicketHandler, TicketScope};
+use component::access::{TicketHandler, TicketTarget};
 use component::cors::CorsConfig;
 use component::document::{DeclaredRoute, DocumentContext, Guard, Listening};
 use component::edge::RouteEdge;
@@ -27,12 +27,14 @@ use crate::counts::Counts;
 use crate::endpoint::{self, Directory, Endpoint};
 use crate::expressions::ExpressionLimits;
 use crate::only::Only;
+use crate::other_methods::OtherMethods;
 use crate::profile::axway;
 use crate::settings::Payload;
 use crate::socket::WebSocketHandler;
 use crate::sse::{Of, SseHandler};
 use crate::topic::Topic;
 use crate::view::Mode;
+use crate::webhooks::WebhooksConfig;
 
 /// Where and how a topic is subscribed to.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -60,7 +62,8 @@ pub(crate) struct SubscribeConfig {
     only: Option<Spanned<String>>,
     /// The path above `/sse` and `/ws`. The default is `/topics/NAME`.
     path: Option<Spanned<String>>,
-    /// The protocols to subscribe with: `sse`, `websocket`. The default is both.
+    /// The protocols to subscribe with: `sse`, `websocket`. The default is both. It may be empty
+    /// for a topic with `webhooks`.
     via: Option<Spanned<Vec<Spanned<Via>>>>,
     /// The modes that subscribers may choose: `snapshot` and `patch` for a topic of snapshots,
     /// `event` for one of events. The default is all that are possible.
@@ -116,6 +119,9 @@ pub(crate) struct SubscribeConfig {
     limits: Option<AnyValue>,
     /// Settings for subscribers over WebSocket.
     websocket: Option<Spanned<WebSocketConfig>>,
+    /// Webhooks: endpoints that get the topic's events as HTTP requests.
+    #[allow(dead_code, reason = "read with the places of its names")]
+    webhooks: Option<WebhooksConfig>,
     /// Also serves the topic in the protocol of another system.
     profile: Option<Spanned<Profile>>,
 }
@@ -129,7 +135,7 @@ enum Via {
     Sse,
     /// WebSocket: `GET PATH/ws`.
     WebSocket,
-    /// Requests to the subscriber; not available in this version.
+    /// Requests to the subscriber, which `webhooks` switches on.
     Webhook,
     /// W3C WebSub; not available in this version.
     WebSub,
@@ -213,8 +219,13 @@ impl SubscribeConfig {
     }
 
     /// Where the topic of this name takes tickets.
-    pub fn tickets(&self, name: &str) -> TicketScope {
-        TicketScope::Topic(self.base(name).into())
+    pub fn tickets(&self, name: &str) -> TicketTarget {
+        TicketTarget::Topic(self.base(name).into())
+    }
+
+    /// Its webhooks.
+    pub fn webhooks(&self) -> Option<&WebhooksConfig> {
+        self.webhooks.as_ref()
     }
 
     /// Whether clients publish where they subscribe.
@@ -256,9 +267,9 @@ pub(crate) fn check_renamed(topic: &Node, report: &mut Report) -> bool {
 }
 
 /// Reads `subscribe`. Every problem is reported; the routes are there when there was none.
-/// `publish` is what `publish.auth` says, if it is there: none within for everybody.
-/// `before` is how many errors there were before the topic's document: with another one nobody
-/// finds the topic.
+/// `publish` is the lock of `publish.auth`: `None` when the document has none, `Some(None)` for
+/// `auth: none`. `before` is the number of errors before the topic's document: if there are more
+/// now, the topic is not declared.
 pub(crate) fn read(
     (node, publish): (&Node, Option<Option<Lock>>),
     topic: &Arc<Topic>,
@@ -292,6 +303,7 @@ pub(crate) fn read(
             .map(|it| Arc::clone(it.door()))
             .collect(),
         says_auth: node.get("auth").is_some(),
+        publishes: config.publishes(),
     };
     if let (Some(_), Some(profile)) = (&limits.publish, &config.profile) {
         let message = "`publish.limits` does not hold for publishers by `profile`";
@@ -387,7 +399,7 @@ impl Reading<'_> {
         };
         let is_signed =
             |lock: &Option<Lock>| lock.as_ref().is_some_and(|it| it.door().reads_body());
-        // What `publish.auth` says has been looked at.
+        // A lock of `publish.auth` has been checked where it was read.
         let is_judged = publish.is_none() && self.config.publishes();
         let publish = publish.unwrap_or_else(|| subscribe.clone().or(of_listener));
         let auth = match &subscribe {
@@ -443,22 +455,25 @@ impl Reading<'_> {
         let Some(via) = &self.config.via else {
             return vec![Via::Sse, Via::WebSocket];
         };
-        if via.value.is_empty() {
+        if via.value.is_empty() && self.config.webhooks.is_none() {
             let message = "`via` names no way to subscribe";
             report
                 .error(BAD_SUBSCRIBE, via.span, message)
                 .hint("write `[sse]`, `[websocket]` or both, or leave it out");
         }
         for one in &via.value {
-            let name = match one.value {
-                Via::Webhook => "webhook",
-                Via::WebSub => "websub",
+            let (message, hint) = match one.value {
+                Via::Webhook => (
+                    "`via` names what clients connect to: webhooks are no part of it",
+                    "write `webhooks: { endpoints: { NAME: { url: ..., secret: ... } } }`",
+                ),
+                Via::WebSub => (
+                    "`websub` is not available in this version",
+                    "topics are subscribed to by `sse` and `websocket`",
+                ),
                 Via::Sse | Via::WebSocket => continue,
             };
-            let message = format!("`{name}` is not available in this version");
-            report
-                .error(NOT_YET, one.span, message)
-                .hint("topics are subscribed to by `sse` and `websocket`");
+            report.error(NOT_YET, one.span, message).hint(hint);
         }
         via.value.iter().map(|it| it.value).collect()
     }
@@ -652,15 +667,88 @@ struct Routes {
     span: Span,
 }
 
+/// The methods of a route, its path, and who takes its requests.
+type Wanted = (&'static str, String, Arc<dyn Handler>);
+
 impl Routes {
-    /// What gives tickets for the topic's own addresses, where there are any.
+    /// What gives tickets for the topic's own addresses, where there are any: to subscribers, and
+    /// to publishers over WebSocket where everybody may subscribe.
     fn ticket_handler(&self) -> Option<TicketHandler> {
-        let settings = &self.endpoint.settings;
-        let door = self.endpoint.access.subscribe.as_ref()?.door();
+        let Endpoint {
+            settings, access, ..
+        } = &*self.endpoint;
         let is_opened = settings.sse || settings.websocket.is_some();
-        (is_opened && door.gives_tickets()).then(|| TicketHandler {
+        let subscribe = access.subscribe.as_ref().filter(|_| is_opened);
+        let publishes = settings.websocket.as_ref().is_some_and(|it| it.publish);
+        let publish = access.publish.as_ref().filter(|_| publishes);
+        let door = subscribe.or(publish)?.door();
+        door.gives_tickets().then(|| TicketHandler {
             door: Arc::clone(door),
-            hides: true,
+            hides: subscribe.is_some(),
+        })
+    }
+
+    /// What is served at the addresses of this topic alone.
+    fn own_addresses(&self, base: &str) -> Vec<Wanted> {
+        let settings = &self.endpoint.settings;
+        let mut wanted: Vec<Wanted> = Vec::new();
+        if settings.sse {
+            let handler = SseHandler(Of::One(Arc::clone(&self.endpoint)));
+            wanted.push(("GET", format!("{base}/sse"), Arc::new(handler)));
+        }
+        if settings.websocket.is_some() {
+            let handler = self.websocket(Some(&self.endpoint));
+            wanted.push(("GET", format!("{base}/ws"), handler));
+        }
+        if let Some(handler) = self.ticket_handler() {
+            wanted.push(("POST", format!("{base}/ticket"), Arc::new(handler)));
+        }
+        wanted
+    }
+
+    /// What answers all other methods there.
+    fn refused(&self, (methods, path, _): &Wanted) -> [Wanted; 2] {
+        let allow = if *methods == "GET" {
+            "GET, HEAD"
+        } else {
+            methods
+        };
+        ["any", "TRACE"].map(|methods| {
+            let endpoint = Arc::clone(&self.endpoint);
+            let handler = OtherMethods { endpoint, allow };
+            (methods, path.clone(), Arc::new(handler) as _)
+        })
+    }
+
+    /// What is served at the addresses that all topics of the listener share.
+    fn shared_addresses(&self, has_profile: bool) -> Vec<Wanted> {
+        let settings = &self.endpoint.settings;
+        let all = || (Arc::clone(&self.directory), settings.listen.clone());
+        let mut wanted: Vec<Wanted> = Vec::new();
+        if settings.sse {
+            let (directory, listen) = all();
+            let handler = SseHandler(Of::Several(directory, listen));
+            wanted.push(("GET", "/topics/sse".to_owned(), Arc::new(handler)));
+        }
+        if settings.websocket.is_some() {
+            wanted.push(("GET", "/topics/ws".to_owned(), self.websocket(None)));
+        }
+        if has_profile {
+            let (directory, listen) = all();
+            let handler = SseHandler(Of::Axway(directory, listen));
+            wanted.push(("GET", axway::SSE.to_owned(), Arc::new(handler)));
+            let (directory, listen) = all();
+            let publisher = axway::Publisher::new(directory, listen);
+            wanted.push(("POST", axway::POST.to_owned(), Arc::new(publisher)));
+        }
+        wanted
+    }
+
+    fn websocket(&self, only: Option<&Arc<Endpoint>>) -> Arc<dyn Handler> {
+        Arc::new(WebSocketHandler {
+            directory: Arc::clone(&self.directory),
+            listen: self.endpoint.settings.listen.clone(),
+            only: only.map(Arc::clone),
         })
     }
 
@@ -669,9 +757,7 @@ impl Routes {
         config: &SubscribeConfig,
         context: &mut DocumentContext<'_>,
     ) -> Option<Vec<DeclaredRoute>> {
-        let settings = &self.endpoint.settings;
-        let name = self.endpoint.topic.name();
-        let base = config.base(name);
+        let base = config.base(self.endpoint.topic.name());
         let span = config.path.as_ref().map_or(self.span, |path| path.span);
         if base.contains(['{', '*']) {
             let message = "the path of a topic has no variable parts";
@@ -681,39 +767,15 @@ impl Routes {
                 .hint("write a path such as `/prices`");
             return None;
         }
-        let listen = || settings.listen.clone();
-        let directory = || Arc::clone(&self.directory);
-        let mut wanted: Vec<(String, Arc<dyn Handler>)> = Vec::new();
-        if settings.sse {
-            let one = Of::One(Arc::clone(&self.endpoint));
-            let several = Of::Several(directory(), listen());
-            wanted.push((format!("{base}/sse"), Arc::new(SseHandler(one))));
-            wanted.push(("/topics/sse".to_owned(), Arc::new(SseHandler(several))));
+        let mut wanted = self.own_addresses(&base);
+        if self.endpoint.is_hidden() {
+            // Whoever may not see a topic does not learn of it by another method either.
+            let refused: Vec<Wanted> = wanted.iter().flat_map(|it| self.refused(it)).collect();
+            wanted.extend(refused);
         }
-        if settings.websocket.is_some() {
-            let handler = |only: Option<&Arc<Endpoint>>| {
-                Arc::new(WebSocketHandler {
-                    directory: directory(),
-                    listen: listen(),
-                    only: only.map(Arc::clone),
-                })
-            };
-            wanted.push((format!("{base}/ws"), handler(Some(&self.endpoint))));
-            wanted.push(("/topics/ws".to_owned(), handler(None)));
-        }
-        let tickets = format!("{base}/ticket");
-        if let Some(handler) = self.ticket_handler() {
-            wanted.push((tickets.clone(), Arc::new(handler)));
-        }
-        if config.profile.is_some() {
-            let of = Of::Axway(directory(), listen());
-            let publisher = axway::Publisher::new(directory(), listen());
-            wanted.push((axway::SSE.to_owned(), Arc::new(SseHandler(of))));
-            wanted.push((axway::POST.to_owned(), Arc::new(publisher)));
-        }
-        let routes = wanted.into_iter().map(|(path, handler)| {
-            let is_post = path == axway::POST || path == tickets;
-            let methods = if is_post { "POST" } else { "GET" };
+        wanted.extend(self.shared_addresses(config.profile.is_some()));
+        let wanted = wanted.into_iter();
+        let routes = wanted.map(|(methods, path, handler)| {
             let entrance = context.entrances.entrance(
                 methods,
                 (&path, span),

@@ -400,3 +400,31 @@ async fn who_listens_is_counted_and_awaited() {
     let waited = tokio::time::timeout(Duration::from_millis(20), watch.changed()).await;
     assert!(waited.is_err());
 }
+
+#[test]
+fn nothing_is_left_of_a_topic_whose_streams_could_be_revoked() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build_local(tokio::runtime::LocalOptions::default())
+        .unwrap();
+    runtime.block_on(async {
+        let topic = memory(Payload::Event).await;
+        let tasks = || {
+            tokio::runtime::Handle::current()
+                .metrics()
+                .num_alive_tasks()
+        };
+        let before = tasks();
+        let branches = [(); 3].map(|()| crate::testing::branch(&topic));
+        for branch in &branches {
+            branch.watch_revocations();
+            branch.watch_revocations();
+        }
+        assert_eq!(tasks(), before + 3);
+        drop(branches);
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(tasks(), before);
+    });
+}

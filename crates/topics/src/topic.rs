@@ -20,6 +20,8 @@ use crate::log::{Log, Slot};
 use crate::mailbox::Mailbox;
 use crate::prepare::{self, Item};
 use crate::settings::{Durability, Settings};
+use crate::source::Start;
+use crate::webhooks::EndpointState;
 
 /// The most bytes of an idempotency key.
 pub const KEY_MAX: usize = 256;
@@ -155,6 +157,8 @@ pub struct Topic {
     slot: Arc<Slot>,
     /// There once the plan of the document is served.
     pub(crate) log: OnceLock<Arc<Log>>,
+    /// The endpoints of its webhooks, and where new ones begin.
+    webhooks: OnceLock<Vec<(Arc<EndpointState>, Start)>>,
     /// Whether the plan of the document is served: until then nobody finds the topic by its name.
     is_served: AtomicBool,
     /// Keeps the thread that orders events.
@@ -168,6 +172,7 @@ impl Topic {
             settings,
             slot,
             log: OnceLock::new(),
+            webhooks: OnceLock::new(),
             is_served: AtomicBool::new(false),
             hub,
         }
@@ -195,6 +200,16 @@ impl Topic {
 
     pub(crate) fn slot(&self) -> &Arc<Slot> {
         &self.slot
+    }
+
+    /// From here on it has these webhooks.
+    pub(crate) fn set_webhooks(&self, endpoints: Vec<(Arc<EndpointState>, Start)>) {
+        // A document is read once.
+        let _ = self.webhooks.set(endpoints);
+    }
+
+    pub(crate) fn webhooks(&self) -> &[(Arc<EndpointState>, Start)] {
+        self.webhooks.get().map_or(&[], Vec::as_slice)
     }
 
     pub(crate) fn log(&self) -> Result<&Arc<Log>, Fault> {

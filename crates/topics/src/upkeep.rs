@@ -6,6 +6,7 @@ use journal::{Change, Keyed, Refusal, StreamInfo, Streams};
 use crate::event::EventId;
 use crate::poll;
 use crate::topic;
+use crate::webhooks;
 
 /// How many cursors are read at once.
 const SCAN_MAX: usize = 1000;
@@ -55,31 +56,35 @@ fn last_time(streams: &Streams, name: &str, info: StreamInfo) -> Result<u64, Str
     last.ok_or_else(|| "the last event is missing".to_owned())
 }
 
-/// Removes a topic for good: its events, how far flows have come in it, and what polling for it
-/// has learnt. One that is made later under its name is another one, which its ids tell. Gives the
-/// number of cursors that were there.
+/// Removes a topic for good: its events, how far flows and webhooks have come in it, and what
+/// polling for it has learnt. One that is made later under its name is another one, which its ids
+/// tell. Gives the number of cursors of flows that were there.
 ///
 /// # Errors
 /// When it is not removed, or only its events are.
 pub async fn remove(streams: &Streams, keyed: &Keyed, name: &str) -> Result<usize, Refusal> {
     // First: without their events the rest says nothing, with them it says what not to take again.
     streams.remove(name).await?;
-    let prefix = topic::cursor_key(name, "");
-    let mut cursors = 0;
+    let cursors = remove_all(keyed, (topic::CURSORS, topic::cursor_key(name, ""))).await?;
+    remove_all(keyed, (webhooks::TABLE, webhooks::key(name, ""))).await?;
+    let key = Bytes::copy_from_slice(name.as_bytes());
+    keyed.delete(poll::MEMORY, key).await?;
+    Ok(cursors)
+}
+
+/// Removes the keys of a table that begin like this; how many there were.
+async fn remove_all(keyed: &Keyed, (table, prefix): (&str, Bytes)) -> Result<usize, Refusal> {
+    let mut count = 0;
     loop {
-        let table = topic::CURSORS;
         let found = keyed.scan(table, &prefix, None, SCAN_MAX).await?;
         if found.is_empty() {
-            break;
+            return Ok(count);
         }
-        cursors += found.len();
+        count += found.len();
         let gone = found.into_iter().map(|(key, _)| Change::Delete {
             table: table.into(),
             key,
         });
         keyed.write(gone.collect()).await?;
     }
-    let key = Bytes::copy_from_slice(name.as_bytes());
-    keyed.delete(poll::MEMORY, key).await?;
-    Ok(cursors)
 }

@@ -8,12 +8,12 @@ use std::fs;
 use std::io;
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use super::bench::Bench;
+use super::engine::{Engine, Ports, RESULT, file_flow, result_flow};
 use super::process::{Process, free_port, wait_for};
 use super::report::Report;
 use super::run::{Ran, limited, run};
@@ -35,11 +35,8 @@ const DISTURBANCES: [(u32, Disturbance); 5] = [
 const SILENCE: Duration = Duration::from_secs(10);
 const SUBSCRIBERS: f64 = 3.0;
 const SUBSCRIBE_MAX: Duration = Duration::from_secs(60);
-const STOP_MAX: Duration = Duration::from_secs(40);
 const PAGE_SECONDS: u32 = 270;
 const PAGE_MAX: Duration = Duration::from_secs(280);
-/// Where the page's result lies, seen from the engine's folder.
-const RESULT: &str = "results/chromium";
 /// The guide whose last script is the one for pages without cookies.
 const GUIDE: &str = "docs/guides/browsers.md";
 
@@ -75,18 +72,11 @@ pub fn check(bench: &Bench, report: &mut Report) {
 
 struct Scene<'a> {
     page: Process,
-    engine: Process,
+    engine: Engine<'a>,
     proxy: Proxy,
-    bench: &'a Bench,
     folder: PathBuf,
-    ports: Ports,
-    starts: u32,
-}
-
-#[derive(Clone, Copy)]
-struct Ports {
-    engine: u16,
-    admin: u16,
+    /// The port of the flows.
+    port: u16,
 }
 
 impl<'a> Scene<'a> {
@@ -99,12 +89,12 @@ impl<'a> Scene<'a> {
         let guide = fs::read_to_string(bench.root.join(GUIDE))?;
         fs::write(folder.join("follow.mjs"), script(&guide)?)?;
         let ports = Ports {
-            engine: free_port()?,
+            flows: free_port()?,
             admin: free_port()?,
         };
-        let proxy = Proxy::start(ports.engine)?;
-        fs::write(folder.join("flows.yaml"), flows(ports.engine, proxy.port))?;
-        let engine = engine(bench, &folder, (ports, 1))?;
+        let proxy = Proxy::start(ports.flows)?;
+        let flows = flows(ports.flows, proxy.port);
+        let engine = Engine::start(bench, &folder, ports, &flows)?;
         let plain = scripts::CHROMIUM.split_ascii_whitespace();
         let profile = format!("--user-data-dir={}", bench.file("chromium-browsers"));
         let url = format!("http://127.0.0.1:{}/page?count={EVENTS}", proxy.port);
@@ -114,10 +104,8 @@ impl<'a> Scene<'a> {
             page: Process::start(&folder, "chromium", command)?,
             engine,
             proxy,
-            bench,
             folder,
-            ports,
-            starts: 1,
+            port: ports.flows,
         })
     }
 
@@ -140,24 +128,15 @@ impl<'a> Scene<'a> {
             Disturbance::Cut => self.proxy.cut(),
             Disturbance::Silence => thread::sleep(SILENCE),
             Disturbance::Restart(signal) => {
-                match signal {
-                    "KILL" => {
-                        self.engine.signal(signal)?;
-                        self.engine.end(STOP_MAX)?;
-                    }
-                    _ => {
-                        self.engine.stop(signal, STOP_MAX)?;
-                    }
-                }
-                self.starts += 1;
-                self.engine = engine(self.bench, &self.folder, (self.ports, self.starts))?;
+                self.engine.stop(signal)?;
+                self.engine.start_again()?;
             }
         }
         Ok(())
     }
 
     fn publish(&self, body: &str) -> Result<(), Failure> {
-        let url = format!("http://127.0.0.1:{}/topics/events", self.ports.engine);
+        let url = format!("http://127.0.0.1:{}/topics/events", self.port);
         let plain = ["--silent", "--show-error", "--fail", "--noproxy", "*"];
         let json = ["--header", "Content-Type: application/json", "--data"];
         let words = plain.into_iter().chain(json).chain([body, &url]);
@@ -167,11 +146,9 @@ impl<'a> Scene<'a> {
 
     /// Waits until every client is there, so that a disturbance hits all of them.
     fn all_subscribe(&self) -> Result<(), Failure> {
-        let url = format!("http://127.0.0.1:{}/metrics", self.ports.admin);
         let mut count = None;
         let found = wait_for(SUBSCRIBE_MAX, || {
-            let words = ["--silent", "--show-error", "--noproxy", "*", &url];
-            count = subscribers(&run(20, "curl", words)?.text(), "events");
+            count = subscribers(&self.engine.metrics()?, "events");
             Ok((count >= Some(SUBSCRIBERS)).then_some(()))
         })?;
         found.ok_or_else(|| Failure::new(format!("{count:?} of {SUBSCRIBERS} subscribe")))
@@ -196,13 +173,7 @@ impl<'a> Scene<'a> {
     }
 
     fn with_log(&self, failure: &Failure) -> Failure {
-        let said = [("chromium", &self.page), ("the engine", &self.engine)];
-        let said = said.map(|(name, process)| format!("{name}: {}", process.printed()));
-        let ran = Ran {
-            stderr: said.join("\n"),
-            ..Ran::default()
-        };
-        ran.failure(&failure.to_string())
+        self.engine.with_log(failure, [("chromium", &self.page)])
     }
 }
 
@@ -212,18 +183,6 @@ fn script(guide: &str) -> Result<String, Failure> {
     let block = blocks.and_then(|(_, rest)| rest.split_once("```"));
     let block = block.ok_or_else(|| Failure::new(format!("no script in {GUIDE}")))?;
     Ok(block.0.to_owned())
-}
-
-/// The engine, started for the `start`th time, with the data folder of the one before.
-fn engine(bench: &Bench, folder: &Path, (ports, start): (Ports, u32)) -> Result<Process, Failure> {
-    let mut command = Command::new(&bench.program);
-    command
-        .args(["run", "flows.yaml", "--workers", "2", "--data", "data"])
-        .args(["--admin", &format!("127.0.0.1:{}", ports.admin)])
-        .current_dir(folder);
-    let mut engine = Process::start(folder, &format!("engine-{start}"), command)?;
-    engine.listens(ports.engine)?;
-    Ok(engine)
 }
 
 /// The topic, the page that subscribes to it, and where it sends its result. Browsers see the port
@@ -246,36 +205,14 @@ subscribe:
   cors: {{ origins: [\"http://127.0.0.1:{proxy}\"] }}
 "
     );
-    let file = |name: &str, path: &str, media: &str| {
-        let file = if path == "page" {
-            "browsers.html"
-        } else {
-            path
-        };
-        format!(
-            "flow: {name}
-from: {{ http: \"GET 127.0.0.1:{port}/{path}\" }}
-steps:
-  - read-file: {{ folder: ., name: {file}, decode: text }}
-  - reply: {{ headers: {{ Content-Type: {media} }} }}
-"
-        )
-    };
-    let result = format!(
-        "flow: result
-from: {{ http: \"POST 127.0.0.1:{port}/result\" }}
-steps:
-  - write-file: {{ folder: results, name: chromium }}
-  - reply: {{ status: 204 }}
-"
-    );
+    let script = |name, file| file_flow(port, name, file, file, "text/javascript");
     let documents = [
         engine.to_owned(),
         topic,
-        file("page", "page", "text/html"),
-        file("script", "browsers.mjs", "text/javascript"),
-        file("follow", "follow.mjs", "text/javascript"),
-        result,
+        file_flow(port, "page", "page", "browsers.html", "text/html"),
+        script("script", "browsers.mjs"),
+        script("follow", "follow.mjs"),
+        result_flow(port),
     ];
     documents.join("---\n")
 }

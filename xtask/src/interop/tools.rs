@@ -69,10 +69,7 @@ pub const TOKENS: &[Needed] = &[NODE, NPM];
 pub const SPELLINGS: &[Needed] = &[
     NODE,
     NPM,
-    Needed {
-        name: "nginx",
-        packages: &["nginx-light", "nginx"],
-    },
+    NGINX,
     Needed {
         name: "catalina.sh",
         packages: &["tomcat10-common", "tomcat9-common"],
@@ -107,6 +104,11 @@ const NPM: Needed = Needed {
     packages: &["npm"],
 };
 
+const NGINX: Needed = Needed {
+    name: "nginx",
+    packages: &["nginx-light", "nginx"],
+};
+
 /// Clients and back ends that meet with the engine between them. Go must be 1.25 or later.
 pub const PEERS: &[Needed] = &[
     A_CURL,
@@ -120,10 +122,7 @@ pub const PEERS: &[Needed] = &[
         name: "javac",
         packages: &["openjdk-17-jdk-headless", "default-jdk-headless"],
     },
-    Needed {
-        name: "nginx",
-        packages: &["nginx-light", "nginx"],
-    },
+    NGINX,
     Needed {
         name: "apache2",
         packages: &["apache2"],

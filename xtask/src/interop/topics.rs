@@ -4,10 +4,10 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 use super::bench::Bench;
+use super::engine::{Engine, Ports, RESULT, file_flow, result_flow};
 use super::process::{Process, wait_for};
 use super::report::Report;
 use super::run::{Ran, limited, run};
@@ -24,15 +24,11 @@ const TENTHS_TOPIC: &str = "tenths";
 const SUBSCRIBERS: [(&str, f64); 2] = [(EVENTS_TOPIC, 5.0), (TENTHS_TOPIC, 1.0)];
 /// How long they may take until all are there.
 const SUBSCRIBE_MAX: Duration = Duration::from_secs(60);
-/// How long the engine may take to end: longer than it drains.
-const STOP_MAX: Duration = Duration::from_secs(40);
 /// How long a publication may take, with the engine's absence within.
 const PUBLISH_MAX: Duration = Duration::from_secs(70);
 /// How long a client may run, which is longer than its own limit.
 const CLIENT_SECONDS: u32 = 270;
 const CLIENT_MAX: Duration = Duration::from_secs(280);
-/// Where the page's result lies, seen from the engine's folder.
-const RESULT: &str = "results/chromium";
 
 pub fn check(bench: &Bench, report: &mut Report) {
     if !bench.has_flows() {
@@ -50,7 +46,7 @@ pub fn check(bench: &Bench, report: &mut Report) {
     );
     if is_played {
         scene.report_clients(report);
-        let outcome = scene.engine.stop("TERM", STOP_MAX);
+        let outcome = scene.engine.stop("TERM");
         report.add("topics: the engine ends when told to", outcome);
     }
 }
@@ -65,10 +61,9 @@ struct Client {
 /// The engine and its subscribers. Those end first.
 struct Scene<'a> {
     clients: Vec<Client>,
-    engine: Process,
+    engine: Engine<'a>,
     bench: &'a Bench,
     folder: PathBuf,
-    starts: u32,
 }
 
 impl<'a> Scene<'a> {
@@ -78,13 +73,15 @@ impl<'a> Scene<'a> {
         for page in ["topics.html", "topics.mjs"] {
             fs::copy(bench.script(page), folder.join(page))?;
         }
-        fs::write(folder.join("topics.yaml"), flows(bench.ports.topics))?;
+        let ports = Ports {
+            flows: bench.ports.topics,
+            admin: bench.ports.topics_admin,
+        };
         let mut scene = Self {
             clients: Vec::new(),
-            engine: engine(bench, &folder, 1)?,
+            engine: Engine::start(bench, &folder, ports, &flows(ports.flows))?,
             bench,
             folder,
-            starts: 1,
         };
         scene.start_clients()?;
         Ok(scene)
@@ -159,17 +156,8 @@ impl<'a> Scene<'a> {
     fn outage(&mut self, number: u32, signal: &str) -> Result<(), Failure> {
         self.all_subscribe()?;
         let mut publisher = self.start_publisher(number)?;
-        match signal {
-            "KILL" => {
-                self.engine.signal(signal)?;
-                self.engine.end(STOP_MAX)?;
-            }
-            _ => {
-                self.engine.stop(signal, STOP_MAX)?;
-            }
-        }
-        self.starts += 1;
-        self.engine = engine(self.bench, &self.folder, self.starts)?;
+        self.engine.stop(signal)?;
+        self.engine.start_again()?;
         if !publisher.end(PUBLISH_MAX)?.success() {
             let printed = publisher.printed();
             return Err(Failure::new(format!("{number} is not taken: {printed}")));
@@ -211,11 +199,9 @@ impl<'a> Scene<'a> {
 
     /// Waits until every client is there, so that an outage hits all of them.
     fn all_subscribe(&mut self) -> Result<(), Failure> {
-        let url = format!("http://127.0.0.1:{}/metrics", self.bench.ports.topics_admin);
         let mut metrics = String::new();
         let found = wait_for(SUBSCRIBE_MAX, || {
-            let words = ["--silent", "--show-error", "--noproxy", "*", &url];
-            metrics = run(20, "curl", words)?.text();
+            metrics = self.engine.metrics()?;
             let mut all = SUBSCRIBERS.into_iter();
             let are_there = all.all(|(topic, count)| subscribers(&metrics, topic) >= Some(count));
             Ok(are_there.then_some(()))
@@ -246,14 +232,7 @@ impl<'a> Scene<'a> {
     /// A failure of the whole, with what the engine and the clients have said.
     fn with_log(&self, failure: &Failure) -> Failure {
         let clients = self.clients.iter().map(|it| (it.name, &it.process));
-        let said = clients.chain([("the engine", &self.engine)]);
-        let said = said.map(|(name, process)| format!("{name}: {}", process.printed()));
-        let said: Vec<String> = said.collect();
-        let ran = Ran {
-            stderr: said.join("\n"),
-            ..Ran::default()
-        };
-        ran.failure(&failure.to_string())
+        self.engine.with_log(failure, clients)
     }
 }
 
@@ -279,19 +258,6 @@ impl Client {
     }
 }
 
-/// The engine, started for the `start`th time, with the data folder of the one before.
-fn engine(bench: &Bench, folder: &Path, start: u32) -> Result<Process, Failure> {
-    let mut command = Command::new(&bench.program);
-    command
-        .args(["run", "topics.yaml", "--workers", "2", "--data", "data"])
-        .arg("--admin")
-        .arg(format!("127.0.0.1:{}", bench.ports.topics_admin))
-        .current_dir(folder);
-    let mut engine = Process::start(folder, &format!("engine-{start}"), command)?;
-    engine.listens(bench.ports.topics)?;
-    Ok(engine)
-}
-
 /// Two topics on the disk, the page that subscribes to one, and where it sends its result.
 fn flows(port: u16) -> String {
     let topic = |name: &str| {
@@ -303,30 +269,18 @@ subscribe: {{ listen: \"127.0.0.1:{port}\", heartbeat: 1s, retry: 200ms }}
 "
         )
     };
-    let file = |name: &str, path: &str, file: &str, media: &str| {
-        format!(
-            "flow: {name}
-from: {{ http: \"GET 127.0.0.1:{port}{path}\" }}
-steps:
-  - read-file: {{ folder: ., name: {file}, decode: text }}
-  - reply: {{ headers: {{ Content-Type: {media} }} }}
-"
-        )
-    };
-    let result = format!(
-        "flow: result
-from: {{ http: \"POST 127.0.0.1:{port}/result\" }}
-steps:
-  - write-file: {{ folder: results, name: chromium }}
-  - reply: {{ status: 204 }}
-"
-    );
     let documents = [
         topic(EVENTS_TOPIC),
         topic(TENTHS_TOPIC),
-        file("page", "/page", "topics.html", "text/html"),
-        file("script", "/topics.mjs", "topics.mjs", "text/javascript"),
-        result,
+        file_flow(port, "page", "page", "topics.html", "text/html"),
+        file_flow(
+            port,
+            "script",
+            "topics.mjs",
+            "topics.mjs",
+            "text/javascript",
+        ),
+        result_flow(port),
     ];
     documents.join("---\n")
 }

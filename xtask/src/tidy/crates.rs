@@ -12,6 +12,7 @@ pub(super) const EDGES: &[(&str, &[&str])] = &[
     ("journal", &[]),
     ("net", &["message"]),
     ("component", &["message", "config", "expr"]),
+    ("websub", &["component"]),
     ("proxy", &["net", "component", "message"]),
     ("flow", &["component", "expr", "message", "config"]),
     (
@@ -32,9 +33,11 @@ pub(super) const EDGES: &[(&str, &[&str])] = &[
     (
         "topics",
         &[
+            "access",
             "net",
             "journal",
             "component",
+            "websub",
             "steps",
             "expr",
             "message",

@@ -5,10 +5,10 @@ use std::fmt;
 
 use argon2::{Argon2, Block, Params, Version};
 use aws_lc_rs::constant_time::verify_slices_are_equal;
-use aws_lc_rs::rand;
 use base64ct::{Base64Bcrypt, Base64Unpadded, Encoding as _};
 
 use crate::credentials::BASIC_MAX;
+use crate::random;
 
 /// bcrypt takes so many bytes and ignores the rest, so longer passwords are refused.
 const BCRYPT_PASSWORD_MAX: usize = 72;
@@ -93,8 +93,7 @@ impl PasswordHash {
         if password.iter().any(u8::is_ascii_control) {
             return Err(NoHash::Control);
         }
-        let mut salt = [0; 16];
-        rand::fill(&mut salt).map_err(|_| NoHash::System)?;
+        let salt: [u8; 16] = random::bytes().ok_or(NoHash::System)?;
         let (memory, iterations, lanes) = (19 * 1024, 2, 1);
         let mut hash = vec![0; 32];
         let costs = (memory, iterations, lanes);

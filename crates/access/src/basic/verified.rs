@@ -5,11 +5,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use aws_lc_rs::{hmac, rand};
+use aws_lc_rs::hmac;
 use hashbrown::HashMap;
 
 use super::{User, Users, identify};
 use crate::credentials::UserPassword;
+use crate::random;
 
 /// The same user with the same password: their HMAC-SHA256 by a key that this process has made.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -49,8 +50,7 @@ impl VerifiedUsers {
     /// check. `None` when the system has no random bytes.
     #[must_use]
     pub fn new(count_max: usize, keep: Duration) -> Option<Self> {
-        let mut secret = [0; 32];
-        rand::fill(&mut secret).ok()?;
+        let secret: [u8; 32] = random::bytes()?;
         Some(Self {
             key: hmac::Key::new(hmac::HMAC_SHA256, &secret),
             users: HashMap::new(),

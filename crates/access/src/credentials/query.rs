@@ -6,8 +6,8 @@ use super::{Credential, KeyPlace, Presented, Problem, Wanted, check_key, check_t
 use crate::jwt::TOKEN_MAX;
 use crate::percent::{Piece, Pieces};
 
-/// RFC 6750, section 2.3
-pub(super) const ACCESS_TOKEN: &str = "access_token";
+/// The parameter of the query that may have a token (RFC 6750, section 2.3).
+pub const ACCESS_TOKEN: &str = "access_token";
 
 /// Finds the credentials of a query. Escapes are undone in names too: `%61ccess_token` is the same
 /// parameter. A `+` is a plus: no credential has a space in it.

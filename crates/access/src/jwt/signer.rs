@@ -2,19 +2,22 @@
 
 use std::fmt;
 
+use aws_lc_rs::hmac;
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{
-    ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair, RSA_PKCS1_SHA256,
+    ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair, KeyPair as _, RSA_PKCS1_SHA256,
     RSA_PSS_SHA256, RsaKeyPair,
 };
-use aws_lc_rs::{hmac, rand};
 use base64ct::{Base64, Base64UrlUnpadded, Encoding as _};
 use serde_json::{Map, Value};
 
 use super::Algorithm;
+use crate::random;
 
 /// The most bytes of a key file that is read.
 const PEM_MAX: usize = 64 * 1024;
+/// The bytes of a coordinate of P-256.
+const P256_BYTES: usize = 32;
 
 /// Signs tokens with one key.
 pub struct Signer {
@@ -73,22 +76,30 @@ impl Signer {
         key_id: Option<&str>,
     ) -> Result<Self, SignerProblem> {
         let (label, der) = private_key(pem)?;
-        let is_pkcs8 = label == "PRIVATE KEY";
+        Self::from_der((&der, label == "PRIVATE KEY"), algorithm, key_id)
+    }
+
+    /// The same with the bytes of the key, and whether they are PKCS #8.
+    pub(super) fn from_der(
+        (der, is_pkcs8): (&[u8], bool),
+        algorithm: Algorithm,
+        key_id: Option<&str>,
+    ) -> Result<Self, SignerProblem> {
         let key = match algorithm {
             Algorithm::Rs256 | Algorithm::Ps256 => {
                 let pair = match is_pkcs8 {
-                    true => RsaKeyPair::from_pkcs8(&der),
-                    false => RsaKeyPair::from_der(&der),
+                    true => RsaKeyPair::from_pkcs8(der),
+                    false => RsaKeyPair::from_der(der),
                 };
                 pair.ok().map(|pair| SigningKey::Rsa(Box::new(pair)))
             }
             Algorithm::Es256 => {
                 let kind = &ECDSA_P256_SHA256_FIXED_SIGNING;
-                let pair = EcdsaKeyPair::from_private_key_der(kind, &der);
+                let pair = EcdsaKeyPair::from_private_key_der(kind, der);
                 pair.ok().map(SigningKey::Ec)
             }
             Algorithm::EdDsa if is_pkcs8 => {
-                let pair = Ed25519KeyPair::from_pkcs8_maybe_unchecked(&der);
+                let pair = Ed25519KeyPair::from_pkcs8_maybe_unchecked(der);
                 pair.ok().map(SigningKey::Ed)
             }
             Algorithm::EdDsa => None,
@@ -99,6 +110,46 @@ impl Signer {
             key: key.ok_or(SignerProblem::Unfit)?,
             key_id: key_id.map(str::to_owned),
         })
+    }
+
+    /// The same signer with this `kid`.
+    pub(super) fn with_key_id(self, key_id: &str) -> Self {
+        Self {
+            key_id: Some(key_id.to_owned()),
+            ..self
+        }
+    }
+
+    /// The public key as the members of a JWK that its thumbprint is made of (RFC 7638, section
+    /// 3.2; RFC 8037, section 2), in their order. `None` for RSA keys and secrets.
+    pub(super) fn public_members(&self) -> Option<Vec<(&'static str, String)>> {
+        let text = |bytes: &[u8]| Base64UrlUnpadded::encode_string(bytes);
+        match &self.key {
+            SigningKey::Ec(pair) => {
+                // An uncompressed point (SEC 1, section 2.3.3): 4, and both coordinates.
+                let [4, point @ ..] = pair.public_key().as_ref() else {
+                    return None;
+                };
+                let (x, y) = point.split_at_checked(P256_BYTES)?;
+                Some(vec![
+                    ("crv", "P-256".to_owned()),
+                    ("kty", "EC".to_owned()),
+                    ("x", text(x)),
+                    ("y", text(y)),
+                ])
+            }
+            SigningKey::Ed(pair) => Some(vec![
+                ("crv", "Ed25519".to_owned()),
+                ("kty", "OKP".to_owned()),
+                ("x", text(pair.public_key().as_ref())),
+            ]),
+            SigningKey::Rsa(_) | SigningKey::Secret(_) => None,
+        }
+    }
+
+    /// What it signs by.
+    pub(super) fn algorithm(&self) -> Algorithm {
+        self.algorithm
     }
 
     /// Signs with a secret that both sides share, by HS256.
@@ -154,9 +205,7 @@ impl Signer {
 /// when the system has no randomness.
 #[must_use]
 pub fn unique_id() -> Option<String> {
-    let mut bytes = [0; 16];
-    rand::fill(&mut bytes).ok()?;
-    Some(Base64UrlUnpadded::encode_string(&bytes))
+    Some(Base64UrlUnpadded::encode_string(&random::bytes::<16>()?))
 }
 
 /// The first private key of a PEM file (RFC 7468): its label and its bytes.

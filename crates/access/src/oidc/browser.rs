@@ -73,21 +73,3 @@ fn takes_html(accept: &[u8]) -> bool {
             || kind.eq_ignore_ascii_case(b"application/xhtml+xml")
     })
 }
-
-/// The pairs of the fields `Cookie` (RFC 6265, section 4.2.1): names and values without blanks and
-/// quotes around them.
-pub fn cookies<'a>(
-    fields: impl Iterator<Item = (&'a [u8], &'a [u8])>,
-) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
-    let fields = fields.filter(|(name, _)| name.eq_ignore_ascii_case(b"cookie"));
-    let pairs = fields.flat_map(|(_, value)| value.split(|&byte| byte == b';'));
-    pairs.filter_map(|pair| {
-        let at = pair.iter().position(|&byte| byte == b'=')?;
-        let (name, value) = pair.split_at_checked(at)?;
-        let value = value.get(1..)?.trim_ascii();
-        let unquoted = value
-            .strip_prefix(b"\"")
-            .and_then(|it| it.strip_suffix(b"\""));
-        Some((name.trim_ascii(), unquoted.unwrap_or(value)))
-    })
-}

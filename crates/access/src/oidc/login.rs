@@ -5,8 +5,9 @@ use aws_lc_rs::constant_time::verify_slices_are_equal;
 use base64ct::{Base64UrlUnpadded, Encoding as _};
 use serde::{Deserialize, Serialize};
 
-use super::seal::{Sealer, random_text};
 use crate::percent::{Piece, Pieces};
+use crate::random;
+use crate::sealer::Sealer;
 use crate::sha256::sha256;
 
 /// How many seconds a person may take to log in.
@@ -120,9 +121,9 @@ impl Login {
     #[must_use]
     pub fn begin(return_to: String, now: u64) -> Option<Self> {
         Some(Self {
-            state: random_text()?,
-            nonce: random_text()?,
-            verifier: random_text()?,
+            state: random::text()?,
+            nonce: random::text()?,
+            verifier: random::text()?,
             return_to,
             expires: now.saturating_add(LOGIN_SECONDS),
         })

@@ -28,6 +28,8 @@ pub struct LogoutToken {
     pub session: Option<String>,
     /// What tells the token from others: it acts once.
     pub id: String,
+    /// When it was issued, in seconds since 1970.
+    pub issued: u64,
 }
 
 /// Why a logout token is refused.
@@ -100,9 +102,9 @@ impl LogoutTokenRules {
         }
         let issued = claims.get("iat").and_then(crate::jwt::seconds);
         let latest = LOGOUT_TOKEN_SECONDS.saturating_add(self.clock_skew);
-        if issued.is_none_or(|at| now > at.saturating_add(latest)) {
-            return Err(LogoutTokenProblem::IssuedAt);
-        }
+        let is_new = |at: &u64| now <= at.saturating_add(latest);
+        let issued = issued.filter(is_new);
+        let issued = issued.ok_or(LogoutTokenProblem::IssuedAt)?;
         let text = |name: &str| {
             let text = claims.get(name).and_then(Value::as_str);
             text.filter(|it| !it.is_empty()).map(str::to_owned)
@@ -115,6 +117,7 @@ impl LogoutTokenRules {
             subject,
             session,
             id: text("jti").ok_or(LogoutTokenProblem::Id)?,
+            issued,
         })
     }
 }

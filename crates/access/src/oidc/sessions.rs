@@ -8,7 +8,8 @@ use hashbrown::HashMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::seal::random_text;
+use super::logouts::{LogoutOf, LogoutUnderWay, LogoutWritten, Logouts, SessionRead};
+use crate::random;
 use crate::sha256::sha256;
 
 /// What a session takes beside its own bytes.
@@ -18,8 +19,8 @@ const BYTES_EACH: usize = 4;
 /// How exactly it is noted when a session was last used, in seconds.
 const SEEN_STEP: u64 = 10;
 
-/// By what a session is known here: the SHA-256 of the identifier that the browser has. Who reads
-/// memory dumps or the data folder has no session by it.
+/// The SHA-256 of the session identifier that the browser has: memory dumps and the data folder
+/// have no identifier that would open a session.
 pub type SessionKey = [u8; 32];
 
 /// What is kept of a session.
@@ -31,7 +32,8 @@ pub struct Session {
     pub subject: String,
     /// The session at the provider, where it has a name.
     pub provider_session: Option<String>,
-    /// The latest ID token, as the hint who logs out (OpenID Connect RP-Initiated Logout 1.0).
+    /// The latest ID token: the `id_token_hint` of a logout (OpenID Connect RP-Initiated Logout
+    /// 1.0).
     pub id_token: String,
     /// The nonce of the login.
     pub nonce: String,
@@ -43,9 +45,9 @@ pub struct Session {
     pub began: u64,
     /// When the session ends at the latest.
     pub ends: u64,
-    /// From when on its claims are to be renewed; never without a refresh token.
+    /// When its claims are renewed, in seconds since 1970; never without a refresh token.
     pub renew_at: Option<u64>,
-    /// From when on nobody goes by them any more before they are.
+    /// When its claims are too old to be used before they are renewed.
     pub stale_at: Option<u64>,
 }
 
@@ -53,7 +55,7 @@ impl Session {
     /// A new identifier for a browser; `None` when the system has no randomness.
     #[must_use]
     pub fn new_id() -> Option<String> {
-        random_text()
+        random::text()
     }
 
     /// The key of an identifier.
@@ -89,16 +91,16 @@ pub struct Limits {
     pub bytes_max: usize,
 }
 
-/// A session that is good, with what was made of it.
+/// A session that is neither over nor idle for too long, with what the engine keeps beside it.
 #[derive(Debug)]
-pub struct Found<T> {
+pub struct StoredSession<T> {
     /// The session.
     pub session: Arc<Session>,
-    /// What was made of it.
+    /// What the engine keeps beside it.
     pub made: T,
-    /// When it was used last before, as exactly as it is noted.
+    /// When it was last used before, in seconds since 1970, to within `SEEN_STEP`.
     pub seen: u64,
-    /// Whether it is newly noted that it was used.
+    /// Whether this use was noted: one is every `SEEN_STEP` seconds.
     pub is_noted: bool,
 }
 
@@ -112,12 +114,19 @@ struct Entry<T> {
 
 /// The sessions of a way. When there is no room, the one that has stood still longest goes: its
 /// user logs in again, which at most providers takes no password.
+///
+/// What comes in has been read, and a logout that has begun since the read did wins: it is not put
+/// in. So reading begins with [`Sessions::begin_read`], and a logout ends with
+/// [`Sessions::end_logout`] when it has been written where others read.
 #[derive(Debug)]
 pub struct Sessions<T> {
     entries: HashMap<SessionKey, Entry<T>>,
     /// By when they were last used.
     order: BTreeSet<(u64, SessionKey)>,
+    /// The same for each subject, by the hash of its name.
+    subjects: HashMap<[u8; 32], BTreeSet<(u64, SessionKey)>>,
     bytes: usize,
+    logouts: Logouts,
 }
 
 impl<T> Default for Sessions<T> {
@@ -125,20 +134,36 @@ impl<T> Default for Sessions<T> {
         Self {
             entries: HashMap::new(),
             order: BTreeSet::new(),
+            subjects: HashMap::new(),
             bytes: 0,
+            logouts: Logouts::default(),
         }
     }
 }
 
 impl<T: Clone> Sessions<T> {
-    /// Puts a session in that was last used at this time. Gives the keys of those that had to go.
+    /// Begins to read a session, where it is kept or from the provider.
+    pub fn begin_read(&mut self) -> SessionRead {
+        self.logouts.begin_read()
+    }
+
+    /// Ends a read that has found no session.
+    pub fn abandon(&mut self, read: &SessionRead) {
+        self.logouts.abandon(read);
+    }
+
+    /// Puts a session in that was read and last used at this time. Gives the keys of those that had
+    /// to go; `None` when it was logged out meanwhile.
     pub fn put(
         &mut self,
-        key: SessionKey,
-        (session, made): (Arc<Session>, T),
+        read: &SessionRead,
+        (key, session, made): (SessionKey, Arc<Session>, T),
         (seen, now): (u64, u64),
         limits: Limits,
-    ) -> Vec<SessionKey> {
+    ) -> Option<Vec<SessionKey>> {
+        if !self.logouts.end_read(read, &key, &session) {
+            return None;
+        }
         self.remove(&key);
         let bytes = session.bytes();
         let mut gone = Vec::new();
@@ -154,6 +179,8 @@ impl<T: Clone> Sessions<T> {
         }
         self.bytes += bytes;
         self.order.insert((seen, key));
+        let of_subject = self.subjects.entry(of_subject(&session)).or_default();
+        of_subject.insert((seen, key));
         let entry = Entry {
             session,
             made,
@@ -161,11 +188,11 @@ impl<T: Clone> Sessions<T> {
             bytes,
         };
         self.entries.insert(key, entry);
-        gone
+        Some(gone)
     }
 
     /// The session of a key, which is used now. One that is over is none any more.
-    pub fn get(&mut self, key: &SessionKey, now: u64, limits: Limits) -> Option<Found<T>> {
+    pub fn get(&mut self, key: &SessionKey, now: u64, limits: Limits) -> Option<StoredSession<T>> {
         let entry = self.entries.get_mut(key)?;
         if !is_good(&entry.session, entry.seen, now, limits) {
             self.remove(key);
@@ -176,9 +203,13 @@ impl<T: Clone> Sessions<T> {
         if is_noted {
             self.order.remove(&(seen, *key));
             self.order.insert((now, *key));
+            if let Some(of_subject) = self.subjects.get_mut(&of_subject(&entry.session)) {
+                of_subject.remove(&(seen, *key));
+                of_subject.insert((now, *key));
+            }
             entry.seen = now;
         }
-        Some(Found {
+        Some(StoredSession {
             session: Arc::clone(&entry.session),
             made: entry.made.clone(),
             seen,
@@ -186,8 +217,23 @@ impl<T: Clone> Sessions<T> {
         })
     }
 
-    /// The same session with newer claims, unless it has ended meanwhile. Whether it has not.
-    pub fn renew(&mut self, key: &SessionKey, session: Arc<Session>, made: T) -> bool {
+    /// Whether there is a session of this key, which is not used by that.
+    #[must_use]
+    pub fn contains(&self, key: &SessionKey) -> bool {
+        self.entries.contains_key(key)
+    }
+
+    /// Replaces a session by one with newer claims, which were read; false when it has ended
+    /// meanwhile.
+    pub fn renew(
+        &mut self,
+        read: &SessionRead,
+        (key, session, made): (&SessionKey, Arc<Session>, T),
+    ) -> bool {
+        if !self.logouts.end_read(read, key, &session) {
+            self.remove(key);
+            return false;
+        }
         let Some(entry) = self.entries.get_mut(key) else {
             return false;
         };
@@ -199,24 +245,51 @@ impl<T: Clone> Sessions<T> {
         true
     }
 
-    /// Ends a session.
-    pub fn remove(&mut self, key: &SessionKey) -> Option<Arc<Session>> {
+    fn remove(&mut self, key: &SessionKey) -> Option<Arc<Session>> {
         let entry = self.entries.remove(key)?;
         self.order.remove(&(entry.seen, *key));
+        let subject = of_subject(&entry.session);
+        if let Some(of_subject) = self.subjects.get_mut(&subject) {
+            of_subject.remove(&(entry.seen, *key));
+            if of_subject.is_empty() {
+                self.subjects.remove(&subject);
+            }
+        }
         self.bytes = self.bytes.saturating_sub(entry.bytes);
         Some(entry.session)
     }
 
-    /// Ends all sessions of a subject, the one of this name at the provider, or those that are
-    /// both. Gives their keys. It looks at all of them: this is rare.
-    pub fn end(&mut self, subject: Option<&str>, session: Option<&str>) -> Vec<SessionKey> {
-        let ended = self.entries.iter();
-        let ended = ended.filter(|(_, entry)| entry.session.is_of(subject, session));
-        let ended: Vec<SessionKey> = ended.map(|(key, _)| *key).collect();
-        for key in &ended {
-            self.remove(key);
-        }
-        ended
+    /// Ends sessions, and keeps those out that are being read. Gives those that were here. To find
+    /// those of a party it looks at all: this is rare.
+    pub fn log_out(
+        &mut self,
+        of: LogoutOf,
+        now: u64,
+    ) -> (Vec<(SessionKey, Arc<Session>)>, LogoutUnderWay) {
+        let keys: Vec<SessionKey> = match &of {
+            LogoutOf::One(key) => vec![*key],
+            LogoutOf::Party { .. } => {
+                let all = self.entries.iter();
+                let ended = all.filter(|(key, entry)| of.means(key, &entry.session));
+                ended.map(|(key, _)| *key).collect()
+            }
+        };
+        let ended = keys.into_iter();
+        let ended = ended.filter_map(|key| Some((key, self.remove(&key)?)));
+        (ended.collect(), self.logouts.begin(of, now))
+    }
+
+    /// Says how the writing of a logout has ended.
+    pub fn end_logout(&mut self, logout: &LogoutUnderWay, written: LogoutWritten) {
+        self.logouts.end(logout, written);
+    }
+
+    /// The session of a subject that has stood still longest, when it has more than these.
+    #[must_use]
+    pub fn surplus(&self, subject: &str, most: usize) -> Option<SessionKey> {
+        let of_subject = self.subjects.get(&sha256(subject.as_bytes()))?;
+        let (_, key) = of_subject.first().filter(|_| of_subject.len() > most)?;
+        Some(*key)
     }
 
     /// How many there are.
@@ -236,6 +309,10 @@ impl<T: Clone> Sessions<T> {
     pub fn bytes(&self) -> usize {
         self.bytes
     }
+}
+
+fn of_subject(session: &Session) -> [u8; 32] {
+    sha256(session.subject.as_bytes())
 }
 
 /// Whether a session that was last used at this time is neither over nor idle for too long.

@@ -105,6 +105,30 @@ fn the_syntax_of_authorization_is_strict_but_for_case_and_spaces() {
 }
 
 #[test]
+fn every_byte_of_a_token_is_looked_at() {
+    for length in 1..20 {
+        for at in 0..length {
+            for byte in 0..=255_u8 {
+                let mut value = b"Bearer ".to_vec();
+                value.resize(value.len() + length, b'a');
+                value[7 + at] = byte;
+                let found = find(
+                    [(&b"authorization"[..], &value[..])].into_iter(),
+                    None,
+                    &all(),
+                );
+                let is_plain = byte.is_ascii_alphanumeric() || b"-._~+/".contains(&byte);
+                // Padding, and white space around the value.
+                let is_end = at > 0 && at + 1 == length && b"= \t\n\x0c\r".contains(&byte);
+                let is_start = at == 0 && length > 1 && byte == b' ';
+                let is_good = is_plain || is_end || is_start;
+                assert_eq!(found.is_ok(), is_good, "{byte} at {at} of {length}");
+            }
+        }
+    }
+}
+
+#[test]
 fn a_user_may_be_of_any_encoding() {
     let encoded = Base64::encode_string(b"\xe4nn:\xff");
     let value = format!("Basic {encoded}");

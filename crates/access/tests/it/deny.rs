@@ -1,8 +1,9 @@
 //! The deny list.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use access::deny::{Change, Denied, DenyList, Kind, NotAdded, Source, parse_file};
+use access::deny::{Change, Denied, DenyList, FileEntries, Kind, NotAdded, Source, parse_file};
 
 use crate::random::Random;
 
@@ -63,10 +64,61 @@ fn a_full_list_refuses_and_forgets_nothing_that_is_in_force() {
 }
 
 #[test]
+fn logouts_take_no_place_of_operators_and_drop_none_of_their_entries() {
+    let mut list = DenyList::new(2, SKEW);
+    let logout = |name: &str, end| entry(Kind::Session, name, Some(end));
+    let made = |name: &str, end| Denied {
+        is_logout: true,
+        ..logout(name, end)
+    };
+    let dropped = |list: &mut DenyList, name: &str, end| {
+        let logged_out = list.log_out(logout(name, end), 0).unwrap();
+        assert_eq!(logged_out.entry, made(name, end));
+        logged_out.dropped
+    };
+    // An operator's entry ends first of all, and is a session's like those of logouts.
+    list.add(logout("own", 50), 0).unwrap();
+    assert_eq!(dropped(&mut list, "a", 200), None);
+    assert_eq!(dropped(&mut list, "b", 100), None);
+    assert_eq!(dropped(&mut list, "a", 200), None, "it is there");
+    assert_eq!(dropped(&mut list, "c", 300), Some(made("b", 100)));
+    assert_eq!(list.len(), 3);
+    // Full of logouts, it has room for operators, but for no more of them than before.
+    list.add(entry(Kind::Subject, "eve", None), 0).unwrap();
+    let third = entry(Kind::Subject, "bob", None);
+    assert_eq!(list.add(third.clone(), 0), Err(NotAdded::Full));
+    assert_eq!(list.add(logout("a", 200), 0), Err(NotAdded::Full));
+    // A logout of what an operator has denied leaves it the operator's.
+    let widened = list.log_out(logout("own", 400), 0).unwrap();
+    assert_eq!((widened.entry, widened.dropped), (logout("own", 400), None));
+    assert_eq!(dropped(&mut list, "d", 500), Some(made("a", 200)));
+    assert_eq!(
+        list.log_out(logout("late", 10), 10 + SKEW),
+        Err(NotAdded::Expired)
+    );
+    // All of it is the same after a restart.
+    let mut again = DenyList::new(2, SKEW);
+    for change in list.changes() {
+        let line = change.to_line();
+        again.replay(Change::of_line(&line).unwrap(), 0);
+    }
+    assert_eq!(names(&again, 0), names(&list, 0));
+    assert_eq!(dropped(&mut again, "e", 600), Some(made("c", 300)));
+    assert_eq!(again.add(third.clone(), 0), Err(NotAdded::Full));
+    // What has expired or was removed leaves its place.
+    again.forget(500 + SKEW);
+    assert!(again.remove(Kind::Subject, "eve").is_some());
+    assert_eq!(names(&again, 0).len(), 1);
+    again.add(third, 0).unwrap();
+    assert_eq!(dropped(&mut again, "f", 700), None);
+    assert_eq!(dropped(&mut again, "g", 800), Some(made("e", 600)));
+}
+
+#[test]
 fn the_file_and_the_changes_are_both_in_force() {
     let mut list = DenyList::new(10, SKEW);
     let text = "# ours\n\n{\"key\":\"a\"}\n{\"sub\":\"b\",\"exp\":10,\"reason\":\"left\"}\n";
-    list.set_file(parse_file(text).unwrap());
+    list.set_file(Arc::new(parse_file(text).unwrap()));
     list.add(entry(Kind::Key, "a", Some(5)), 0).unwrap();
     assert_eq!(
         list.find(Kind::Subject, "b", 0).unwrap().reason.as_deref(),
@@ -77,7 +129,7 @@ fn the_file_and_the_changes_are_both_in_force() {
     assert!(list.find(Kind::Key, "a", 6).is_some());
     list.remove(Kind::Key, "a");
     assert!(list.find(Kind::Key, "a", 6).is_some());
-    list.set_file(parse_file("").unwrap());
+    list.set_file(Arc::default());
     assert!(list.find(Kind::Key, "a", 6).is_none() && list.is_empty());
 }
 
@@ -103,6 +155,8 @@ fn lines_are_read_as_they_are_written() {
         (r#"{"op":"add","key":1}"#, "exactly one"),
         (r#"{"op":"add"}"#, "exactly one"),
         (r#"{"op":"add","jti":"a"}"#, "`exp`"),
+        (r#"{"op":"logout","sid":"a"}"#, "`exp`"),
+        (r#"{"op":"logout","sub":"a","exp":1}"#, "`sid` or a `login`"),
         (r#"{"op":"add","key":""}"#, "1 to 512"),
         (r#"{"op":"add","key":"a\n"}"#, "1 to 512"),
         (r#"{"op":"add","key":"a","exp":-1}"#, "seconds since 1970"),
@@ -116,11 +170,7 @@ fn lines_are_read_as_they_are_written() {
     }
     for (text, line, part) in [
         ("{\"op\":\"add\",\"key\":\"a\"}", 1, "journal"),
-        (
-            "#\n{\"key\":\"a\"}\n{\"key\":\"a\"}",
-            3,
-            "line 2 names the same",
-        ),
+        ("#\n{\"key\":\"a\",\"before\":1}", 2, "of a `login`"),
         ("{\"jti\":\"a\"}", 1, "`exp`"),
     ] {
         let problem = parse_file(text).unwrap_err();
@@ -139,7 +189,8 @@ struct Model {
 }
 
 fn holds(kind: Kind, expires: Option<u64>, now: u64) -> bool {
-    let late = if kind == Kind::Token { SKEW } else { 0 };
+    let has_end = !matches!(kind, Kind::Subject | Kind::Key);
+    let late = if has_end { SKEW } else { 0 };
     expires.is_none_or(|it| now < it + late)
 }
 
@@ -154,10 +205,10 @@ fn it_and_its_replay_do_as_the_model_in_two_thousand_schedules() {
         let mut now = 1000;
         for step in 0..60 {
             let context = format!("seed {seed}, step {step}");
-            let kind = Kind::ALL[usize::try_from(random.below(3)).unwrap()];
+            let kind = Kind::ALL[usize::try_from(random.below(5)).unwrap()];
             let name = random.below(3).to_string();
             let expires = match random.below(4) {
-                0 if kind != Kind::Token => None,
+                0 if matches!(kind, Kind::Subject | Kind::Key) => None,
                 _ => Some(now - 40 + random.below(100)),
             };
             match random.below(8) {
@@ -182,7 +233,8 @@ fn it_and_its_replay_do_as_the_model_in_two_thousand_schedules() {
                     model.changed.remove(&(kind, name));
                 }
                 5 => {
-                    list.set_file(vec![entry(kind, &name, expires)]);
+                    let file: FileEntries = [entry(kind, &name, expires)].into_iter().collect();
+                    list.set_file(Arc::new(file));
                     model.file = BTreeMap::from([((kind, name), expires)]);
                 }
                 _ => now += random.below(30),
@@ -213,4 +265,57 @@ fn it_and_its_replay_do_as_the_model_in_two_thousand_schedules() {
         assert_eq!(names(&replayed, now), expected, "seed {seed}");
         assert_eq!(names(&copied, now), expected, "seed {seed}");
     }
+}
+
+#[test]
+fn lines_of_a_file_that_name_the_same_all_hold() {
+    for (text, expires) in [
+        (
+            "{\"sub\":\"a\",\"exp\":10}\n{\"sub\":\"a\",\"exp\":20}",
+            Some(20),
+        ),
+        (
+            "{\"sub\":\"a\",\"exp\":20}\n{\"sub\":\"a\",\"exp\":10}",
+            Some(20),
+        ),
+        ("{\"sub\":\"a\",\"exp\":20}\n{\"sub\":\"a\"}", None),
+        (
+            "{\"sub\":\"a\"}\n{\"sub\":\"a\",\"exp\":20}\n{\"sub\":\"a\"}",
+            None,
+        ),
+    ] {
+        let entries = parse_file(text).unwrap();
+        assert_eq!(entries.len(), 1);
+        let mut list = DenyList::new(1, SKEW);
+        list.set_file(Arc::new(entries));
+        let found = list.find(Kind::Subject, "a", 0).unwrap();
+        assert_eq!(found.expires, expires, "{text}");
+    }
+    let both = "{\"login\":\"i a\",\"exp\":9,\"before\":5}\n{\"login\":\"i a\",\"exp\":8}";
+    let mut list = DenyList::new(1, SKEW);
+    list.set_file(Arc::new(parse_file(both).unwrap()));
+    let found = list.find(Kind::Login, "i a", 0).unwrap();
+    assert_eq!((found.expires, found.before), (Some(9), None));
+}
+
+#[test]
+fn an_entry_of_a_login_means_what_was_issued_before() {
+    let line = r#"{"op":"add","login":"https://id.example ann","before":100,"exp":900}"#;
+    let Change::Add(entry) = Change::of_line(line).unwrap() else {
+        panic!("{line}");
+    };
+    let made = Denied::new(Kind::Login, "https://id.example ann", Some(900), None);
+    assert_eq!(entry, made.unwrap().issued_until(100));
+    assert_eq!(Change::Add(entry.clone()).to_line(), line);
+    for (issued, is_meant) in [
+        (None, true),
+        (Some(99), true),
+        (Some(100), true),
+        (Some(101), false),
+    ] {
+        assert_eq!(entry.means(issued), is_meant, "{issued:?}");
+    }
+    let all = Denied::new(Kind::Login, "a b", Some(900), None).unwrap();
+    assert!(all.means(Some(u64::MAX)));
+    assert!(Denied::new(Kind::Session, "a b", None, None).is_err());
 }

@@ -13,6 +13,7 @@ mod guessing;
 mod issuer;
 mod key_source;
 mod keys;
+mod logouts;
 mod oidc;
 mod random;
 mod signed_body;

@@ -2,12 +2,14 @@
 //! 1.0, section 16).
 
 use access::jwt::{Algorithm, Refused};
-use access::oidc::browser::{Fetch, cookies};
+use access::oidc::browser::Fetch;
 use access::oidc::{
     Callback, Description, DescriptionProblem, Expected, IdTokenProblem, IdTokenRules,
-    LOGIN_SECONDS, Limits, Login, LoginProblem, LogoutTokenProblem, LogoutTokenRules, Sealer,
-    Session, Sessions, TokenAnswer, TokenProblem, local_target, with_parameters,
+    LOGIN_SECONDS, Limits, Login, LoginProblem, LogoutOf, LogoutTokenProblem, LogoutTokenRules,
+    LogoutWritten, Session, SessionKey, Sessions, TokenAnswer, TokenProblem, local_target,
+    with_parameters,
 };
+use access::sealer::Sealer;
 use serde_json::{Value, json};
 
 use crate::issuer::{AUDIENCE, ISSUER, NOW, Signer, claims, issuer};
@@ -96,7 +98,7 @@ fn an_answer_is_taken_for_the_login_that_this_browser_has_begun() {
 }
 
 #[test]
-fn a_login_is_opened_by_who_has_sealed_it_as_it_was() {
+fn a_sealed_login_opens_unchanged_for_its_way_and_key_only() {
     let (sealer, other) = (Sealer::random().unwrap(), Sealer::random().unwrap());
     let login = login();
     let cookie = login.seal(&sealer, "staff").unwrap();
@@ -132,22 +134,6 @@ fn a_login_is_opened_by_who_has_sealed_it_as_it_was() {
     ] {
         assert!(Login::open(&sealer, "staff", cut).is_none(), "{cut}");
     }
-    let secret = Sealer::of_secret("a", b"id").unwrap();
-    let sealed = secret.seal(b"x", b"text").unwrap();
-    assert_eq!(
-        Sealer::of_secret("a", b"id")
-            .unwrap()
-            .open(b"x", &sealed)
-            .unwrap(),
-        b"text"
-    );
-    assert!(
-        Sealer::of_secret("b", b"id")
-            .unwrap()
-            .open(b"x", &sealed)
-            .is_none()
-    );
-    assert!(secret.open(b"y", &sealed).is_none());
 }
 
 #[test]
@@ -504,18 +490,6 @@ fn a_session_acts_for_pages_of_this_origin_only() {
 }
 
 #[test]
-fn cookies_are_found_by_their_names() {
-    let fields = [
-        (&b"Cookie"[..], &b"a=1; s=\"x=y\";b"[..]),
-        (b"X-Cookie", b"s=2"),
-        (b"cookie", b" s = 3 "),
-    ];
-    let found: Vec<_> = cookies(fields.into_iter()).collect();
-    let expected: [(&[u8], &[u8]); 3] = [(b"a", b"1"), (b"s", b"x=y"), (b"s", b"3")];
-    assert_eq!(found, expected);
-}
-
-#[test]
 fn a_provider_describes_itself_and_no_other() {
     let text = |changes: Value| {
         let mut all = json!({ "issuer": ISSUER, "authorization_endpoint": "https://id.example/a",
@@ -610,6 +584,31 @@ fn session(subject: &str, name: Option<&str>, ends: u64) -> std::sync::Arc<Sessi
     })
 }
 
+/// Puts a session in that nobody logs out meanwhile.
+fn put<T: Clone>(
+    sessions: &mut Sessions<T>,
+    one: (SessionKey, std::sync::Arc<Session>, T),
+    at: u64,
+    limits: Limits,
+) -> Vec<SessionKey> {
+    let read = sessions.begin_read();
+    sessions.put(&read, one, (at, at), limits).unwrap()
+}
+
+/// Logs sessions out, and gives the keys of those that were there.
+fn log_out<T: Clone>(sessions: &mut Sessions<T>, of: LogoutOf) -> Vec<SessionKey> {
+    let (ended, logout) = sessions.log_out(of, NOW);
+    sessions.end_logout(&logout, LogoutWritten::Stored);
+    ended.into_iter().map(|(key, _)| key).collect()
+}
+
+fn party(subject: Option<&str>, session: Option<&str>) -> LogoutOf {
+    LogoutOf::Party {
+        subject: subject.map(str::to_owned),
+        session: session.map(str::to_owned),
+    }
+}
+
 #[test]
 fn sessions_end_by_time_by_logout_and_when_there_are_too_many() {
     let limits = Limits {
@@ -619,11 +618,11 @@ fn sessions_end_by_time_by_logout_and_when_there_are_too_many() {
     };
     let mut sessions = Sessions::default();
     let key = |name: &str| Session::key(name.as_bytes());
-    let put = |sessions: &mut Sessions<()>, name: &str, who: &str, at: u64| {
+    let put_one = |sessions: &mut Sessions<()>, name: &str, who: &str, at: u64| {
         let session = session(who, Some(name), NOW + 250);
-        sessions.put(key(name), (session, ()), (at, at), limits)
+        put(sessions, (key(name), session, ()), at, limits)
     };
-    put(&mut sessions, "a", "ann", NOW);
+    put_one(&mut sessions, "a", "ann", NOW);
     assert!(sessions.get(&key("a"), NOW + 99, limits).is_some());
     assert!(
         sessions.get(&key("a"), NOW + 198, limits).is_some(),
@@ -634,29 +633,30 @@ fn sessions_end_by_time_by_logout_and_when_there_are_too_many() {
         "the end of its life"
     );
     assert!(sessions.is_empty() && sessions.bytes() == 0);
-    put(&mut sessions, "b", "bob", NOW);
+    put_one(&mut sessions, "b", "bob", NOW);
     assert!(
         sessions.get(&key("b"), NOW + 100, limits).is_none(),
         "it stood still"
     );
-    put(&mut sessions, "c", "ann", NOW);
-    put(&mut sessions, "d", "ann", NOW + 20);
-    put(&mut sessions, "e", "bob", NOW + 20);
+    put_one(&mut sessions, "c", "ann", NOW);
+    put_one(&mut sessions, "d", "ann", NOW + 20);
+    put_one(&mut sessions, "e", "bob", NOW + 20);
     assert!(sessions.get(&key("c"), NOW + 30, limits).is_some());
     assert_eq!(
-        put(&mut sessions, "f", "eve", NOW + 40),
+        put_one(&mut sessions, "f", "eve", NOW + 40),
         [*[key("d"), key("e")].iter().min().unwrap()]
     );
     assert_eq!(sessions.len(), 3);
     assert!(
-        sessions.end(Some("ann"), Some("f")).is_empty(),
+        log_out(&mut sessions, party(Some("ann"), Some("f"))).is_empty(),
         "both are meant"
     );
-    assert_eq!(sessions.end(None, Some("f")), [key("f")]);
-    assert_eq!(sessions.end(None, None), [] as [[u8; 32]; 0]);
-    assert!(sessions.end(Some("ann"), None).contains(&key("c")));
+    assert_eq!(log_out(&mut sessions, party(None, Some("f"))), [key("f")]);
+    assert!(log_out(&mut sessions, party(None, None)).is_empty());
+    assert!(log_out(&mut sessions, party(Some("ann"), None)).contains(&key("c")));
+    let read = sessions.begin_read();
     assert!(
-        !sessions.renew(&key("c"), session("ann", None, NOW + 9), ()),
+        !sessions.renew(&read, (&key("c"), session("ann", None, NOW + 9), ())),
         "it has ended"
     );
     let small = Limits {
@@ -665,15 +665,63 @@ fn sessions_end_by_time_by_logout_and_when_there_are_too_many() {
     };
     let mut sessions = Sessions::default();
     for name in ["a", "b", "c"] {
-        sessions.put(
-            key(name),
-            (session("ann", None, NOW + 250), ()),
-            (NOW, NOW),
-            small,
-        );
+        let one = (key(name), session("ann", None, NOW + 250), ());
+        put(&mut sessions, one, NOW, small);
     }
     assert_eq!(sessions.len(), 1);
     assert!(sessions.bytes() <= 3000);
+}
+
+#[test]
+fn a_session_that_is_logged_out_while_it_is_read_stays_out() {
+    let limits = Limits {
+        idle: 100,
+        count_max: 3,
+        bytes_max: 1 << 20,
+    };
+    let key = Session::key(b"a");
+    let one = || (key, session("ann", Some("there"), NOW + 250), ());
+    for of in [
+        LogoutOf::One(key),
+        party(Some("ann"), None),
+        party(None, Some("there")),
+        party(Some("ann"), Some("there")),
+    ] {
+        for is_stored_before in [false, true] {
+            let mut sessions = Sessions::default();
+            let read = sessions.begin_read();
+            let (ended, logout) = sessions.log_out(of.clone(), NOW);
+            assert!(ended.is_empty());
+            if is_stored_before {
+                sessions.end_logout(&logout, LogoutWritten::Stored);
+            }
+            let put = sessions.put(&read, one(), (NOW, NOW), limits);
+            assert_eq!(put, None, "{of:?}");
+            assert!(sessions.get(&key, NOW, limits).is_none());
+            // Nothing of it is left for the next one.
+            sessions.end_logout(&logout, LogoutWritten::Stored);
+            let read = sessions.begin_read();
+            assert!(sessions.put(&read, one(), (NOW, NOW), limits).is_some());
+        }
+        // Whoever begins to read after it has begun may see it or not.
+        let mut sessions = Sessions::default();
+        let (_, logout) = sessions.log_out(of.clone(), NOW);
+        let read = sessions.begin_read();
+        sessions.end_logout(&logout, LogoutWritten::Stored);
+        assert_eq!(sessions.put(&read, one(), (NOW, NOW), limits), None);
+        // One that could not be written holds on.
+        let (_, logout) = sessions.log_out(of, NOW);
+        let until = NOW + 250;
+        sessions.end_logout(&logout, LogoutWritten::Failed { until });
+        let read = sessions.begin_read();
+        assert_eq!(sessions.put(&read, one(), (NOW, NOW), limits), None);
+    }
+    // Others are none of its business.
+    let mut sessions = Sessions::default();
+    let read = sessions.begin_read();
+    let (_, _logout) = sessions.log_out(party(Some("bob"), None), NOW);
+    let (_, _logout) = sessions.log_out(party(Some("ann"), Some("elsewhere")), NOW);
+    assert!(sessions.put(&read, one(), (NOW, NOW), limits).is_some());
 }
 
 /// What the table of sessions should have, by looking at all of them each time.
@@ -686,7 +734,7 @@ struct Known {
 }
 
 #[test]
-fn the_table_of_sessions_says_what_a_list_of_them_says() {
+fn the_session_table_agrees_with_a_plain_list() {
     for seed in 0..200 {
         let mut random = Random(seed);
         let limits = Limits {
@@ -705,26 +753,27 @@ fn the_table_of_sessions_says_what_a_list_of_them_says() {
                 0 | 1 => {
                     let ends = now + 1 + random.below(200);
                     let whole = session(&subject, Some(&name.to_string()), ends);
-                    let gone = sessions.put(key, (whole, name), (now, now), limits);
+                    let gone = put(&mut sessions, (key, whole, name), now, limits);
                     list.retain(|it| {
                         it.name != name && !gone.contains(&Session::key(&it.name.to_be_bytes()))
                     });
                     list.push(Known {
                         name,
-                        subject,
+                        subject: subject.clone(),
                         seen: now,
                         ends,
                     });
                 }
                 2 => {
-                    let ended = sessions.end(Some(&subject), None);
+                    let ended = log_out(&mut sessions, party(Some(&subject), None));
                     let count = list.len();
                     list.retain(|it| it.subject != subject);
                     assert_eq!(ended.len(), count - list.len(), "seed {seed}");
                 }
                 3 => {
                     let is_there = list.iter().any(|it| it.name == name);
-                    assert_eq!(sessions.remove(&key).is_some(), is_there, "seed {seed}");
+                    let ended = log_out(&mut sessions, LogoutOf::One(key));
+                    assert_eq!(!ended.is_empty(), is_there, "seed {seed}");
                     list.retain(|it| it.name != name);
                 }
                 _ => {
@@ -747,6 +796,15 @@ fn the_table_of_sessions_says_what_a_list_of_them_says() {
                 }
             }
             assert_eq!(sessions.len(), list.len(), "seed {seed}");
+            let mut of_subject: Vec<_> = list
+                .iter()
+                .filter(|it| it.subject == subject)
+                .map(|it| (it.seen, Session::key(&it.name.to_be_bytes())))
+                .collect();
+            of_subject.sort_unstable();
+            let oldest = of_subject.first().map(|it| it.1);
+            let expected = oldest.filter(|_| of_subject.len() > 2);
+            assert_eq!(sessions.surplus(&subject, 2), expected, "seed {seed}");
             assert!(
                 sessions.len() <= limits.count_max && (list.is_empty() == (sessions.bytes() == 0))
             );

@@ -1,6 +1,9 @@
 //! Tokens that we sign are taken by those who verify them.
 
-use access::jwt::{Algorithm, Audience, Rules, Signer, SignerProblem, unique_id, verify};
+use access::jwt::{
+    Algorithm, Audience, KeyRing, KeySet, PublishedKey, ROTATION_SECONDS, Rules, Signer,
+    SignerProblem, unique_id, verify,
+};
 use serde_json::{Map, Value, json};
 
 use crate::issuer::{self, NOW, issuer};
@@ -78,4 +81,99 @@ fn a_secret_signs_by_hs256_as_rfc_7515_does() {
         "{token}"
     );
     assert_ne!(unique_id(), unique_id());
+}
+
+fn rules() -> Rules {
+    let audience = Audience::OneOf(vec!["https://id.example/token".to_owned()]);
+    Rules::new(vec!["me".to_owned()], audience)
+}
+
+/// Whether a token is taken by whoever has these published keys.
+fn is_taken(token: &str, published: &str) -> bool {
+    let (keys, ignored) = KeySet::parse(published.as_bytes(), Algorithm::Rs256).unwrap();
+    assert!(ignored.is_empty());
+    verify(token.as_bytes(), &keys, &rules(), NOW).is_ok()
+}
+
+#[test]
+fn a_published_key_verifies_what_it_has_signed() {
+    let other = KeyRing::random(NOW).unwrap().key_set(NOW);
+    for (pem, algorithm) in [
+        (issuer().ec_pem(), "ES256"),
+        (issuer().pem(issuer::Signer::Ec), "ES256"),
+        (issuer().pem(issuer::Signer::Ed), "EdDSA"),
+    ] {
+        let key = PublishedKey::from_pem(pem.as_bytes()).unwrap();
+        assert_eq!(key.jwk()["alg"], algorithm);
+        assert_eq!(key.jwk()["kid"], key.id());
+        assert!(!key.jwk().contains_key("d"));
+        let again = PublishedKey::from_pem(pem.as_bytes()).unwrap();
+        assert_eq!(key.id(), again.id());
+        let token = key.sign(&claims()).unwrap();
+        let published = access::jwt::key_set_text([key.jwk()]);
+        assert!(is_taken(&token, &published), "{algorithm}");
+        assert!(!is_taken(&token, &other), "{algorithm}");
+    }
+    let rsa = issuer().pem(issuer::Signer::Rsa(Algorithm::Rs256));
+    let problem = PublishedKey::from_pem(rsa.as_bytes()).err();
+    assert_eq!(problem, Some(SignerProblem::Unfit));
+    let problem = PublishedKey::from_pem(b"").err();
+    assert_eq!(problem, Some(SignerProblem::NoKey));
+}
+
+#[test]
+fn the_thumbprint_is_that_of_the_standard() {
+    // RFC 8037, appendices A.1 to A.3: the key in PKCS #8, as OpenSSL writes it.
+    let mut der = vec![
+        0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 0x22, 4, 0x20,
+    ];
+    der.extend([
+        0x9d, 0x61, 0xb1, 0x9d, 0xef, 0xfd, 0x5a, 0x60, 0xba, 0x84, 0x4a, 0xf4, 0x92, 0xec, 0x2c,
+        0xc4, 0x44, 0x49, 0xc5, 0x69, 0x7b, 0x32, 0x69, 0x19, 0x70, 0x3b, 0xac, 0x03, 0x1c, 0xae,
+        0x7f, 0x60,
+    ]);
+    let key = PublishedKey::from_pem(issuer::pem("PRIVATE KEY", &der).as_bytes()).unwrap();
+    assert_eq!(
+        key.jwk()["x"],
+        "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"
+    );
+    assert_eq!(key.id(), "kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k");
+}
+
+#[test]
+fn a_key_is_published_before_it_signs_and_for_a_while_afterwards() {
+    let first = KeyRing::random(NOW).unwrap();
+    let before = first.key_set(NOW);
+    assert!(!first.is_due(NOW + ROTATION_SECONDS - 1) && first.is_due(NOW + ROTATION_SECONDS));
+    let old = first.signing().sign(&claims()).unwrap();
+    let rotation = NOW + ROTATION_SECONDS;
+    let second = first.rotated(rotation).unwrap();
+    assert!(!second.is_due(rotation));
+    let new = second.signing().sign(&claims()).unwrap();
+    // Who fetched the keys before the rotation knows the key that signs now.
+    assert!(is_taken(&old, &before) && is_taken(&new, &before));
+    assert!(is_taken(&old, &second.key_set(rotation + 3599)));
+    let later = second.key_set(rotation + 3600);
+    assert!(!is_taken(&old, &later) && is_taken(&new, &later));
+    // The next one of the second rotation is published already.
+    let third = second.rotated(rotation + ROTATION_SECONDS).unwrap();
+    assert!(is_taken(&third.signing().sign(&claims()).unwrap(), &later));
+}
+
+#[test]
+fn kept_keys_are_the_same_keys() {
+    let ring = KeyRing::random(NOW).unwrap().rotated(NOW).unwrap();
+    let bytes = ring.to_bytes();
+    let again = KeyRing::from_bytes(&bytes).unwrap();
+    assert_eq!(again.key_set(NOW), ring.key_set(NOW));
+    assert!(is_taken(
+        &again.signing().sign(&claims()).unwrap(),
+        &ring.key_set(NOW)
+    ));
+    assert!(again.is_due(NOW + ROTATION_SECONDS) && !again.is_due(NOW));
+    for broken in [&b""[..], b"{}", &bytes[..bytes.len() - 1]] {
+        assert!(KeyRing::from_bytes(broken).is_none());
+    }
+    let shown = format!("{ring:?}");
+    assert!(shown.contains(ring.signing().id()), "{shown}");
 }

@@ -85,7 +85,14 @@ fn a_ticket_is_taken_once_in_its_time_and_bounds_hold() {
                 2 => {
                     let number = random.below(numbers + 2);
                     let known = model.iter_mut().find(|it| it.number == number);
-                    let result = tickets.take(secret(number).text().as_bytes(), now);
+                    let ticket = secret(number).text();
+                    let is_unused = known.as_ref().is_some_and(|it| !it.is_used);
+                    if random.below(4) == 0 {
+                        let result = tickets.take(ticket.as_bytes(), "/topics", now);
+                        let is_elsewhere = result == Err(NotTaken::Elsewhere);
+                        assert!(result.is_err() && is_elsewhere == is_unused, "{context}");
+                    }
+                    let result = tickets.take(ticket.as_bytes(), "/topics/prices", now);
                     match known {
                         None => assert_eq!(result, Err(NotTaken::Unknown), "{context}"),
                         Some(known) if known.is_used => {
@@ -106,7 +113,7 @@ fn a_ticket_is_taken_once_in_its_time_and_bounds_hold() {
             }
         }
         now += TICKET_LIFETIME;
-        assert_eq!(tickets.take(b"none", now), Err(NotTaken::Unknown));
+        assert_eq!(tickets.take(b"none", "/", now), Err(NotTaken::Unknown));
         assert_eq!((tickets.len(), tickets.bytes()), (0, 0), "seed {seed}");
     }
     // The schedules have met everything.

@@ -1,8 +1,12 @@
-//! Whose keys are kept apart.
+//! Whose keys are kept apart, and which tokens are known.
 
+use std::time::Duration;
+
+use access::jwt::Signer;
 use component::state::States;
+use serde_json::json;
 
-use crate::testing::door;
+use crate::testing::{START, door, down, request, run};
 
 /// How many sets of keys these ways have together.
 fn sets(ways: &[&str]) -> usize {
@@ -39,4 +43,36 @@ fn keys_outlive_a_reload_that_does_not_change_whose_they_are() {
     let discovery = way("issuer: https://id.example/realm");
     let other = way("issuer: https://id.example/realm/");
     assert_eq!(sets(&[&discovery, &other]), 2);
+}
+
+#[test]
+fn a_token_that_some_worker_knows_is_taken_by_all_from_an_address_that_sends_wrong_ones() {
+    const SECRET: &str = "a secret of the issuer that has more than 32 bytes";
+    let yaml = way(&format!("issuer: id, secret: \"{SECRET}\"")) + "\nauth: tokens\n";
+    let door = door(&yaml, &States::default()).unwrap();
+    let token = |name: &str, secret: &str| {
+        let claims = json!({ "iss": "id", "aud": "us", "sub": name, "exp": START + 600 });
+        let signer = Signer::from_secret(secret.as_bytes());
+        let token = signer.sign(claims.as_object().unwrap()).unwrap();
+        request(&[("Authorization", &format!("Bearer {token}"))])
+    };
+    run(
+        |_| (Duration::ZERO, down()),
+        |first| async move {
+            let known = token("ann", SECRET);
+            assert_eq!(first.outcome(&*door, &known).await, "ann");
+            for number in 0..25 {
+                let forged = token(&number.to_string(), "another secret of more than 32 bytes");
+                let outcome = first.outcome(&*door, &forged).await;
+                assert_eq!(outcome, if number < 20 { "401" } else { "429" });
+            }
+            let second = first.beside();
+            for worker in [&first, &second] {
+                assert_eq!(worker.outcome(&*door, &known).await, "ann");
+                // Whoever comes for the first time could be guessing.
+                let unknown = token("bob", SECRET);
+                assert_eq!(worker.outcome(&*door, &unknown).await, "429");
+            }
+        },
+    );
 }

@@ -12,6 +12,8 @@ use crate::testing::{down, run};
 struct Text(String);
 
 impl Content for Text {
+    const CHANGED: EventKind = EventKind::KeysChanged;
+
     fn parse(text: &str) -> Result<Self, FileProblem> {
         match text.starts_with("bad") {
             true => Err(FileProblem {
@@ -20,6 +22,10 @@ impl Content for Text {
             }),
             false => Ok(Self(text.to_owned())),
         }
+    }
+
+    fn changes(&self, before: &Self) -> Changes {
+        Changes::between([("text", &before.0)], [("text", &self.0)])
     }
 }
 
@@ -100,13 +106,7 @@ fn a_reload_reads_a_file_that_looks_unchanged() {
     let opened = File::options().append(true).open(file.path()).unwrap();
     opened.set_modified(modified).unwrap();
     assert_eq!(watched.look(), Ok(false));
-    let plan = crate::source::plan(
-        "auth test".to_owned(),
-        Arc::new(Watch {
-            file: Arc::clone(&watched),
-            revocations: Arc::default(),
-        }),
-    );
+    let plan = watch_file("test", &watched, &Arc::default(), &Arc::default());
     let nobody = |_: &message::Request| (Duration::ZERO, down());
     run(nobody, |worker| async move {
         let stop = Box::pin(std::future::ready(()));

@@ -31,7 +31,7 @@ fn rules_that_match_nothing_are_refused() {
 }
 
 #[test]
-fn what_is_no_certificate_does_not_come_in() {
+fn malformed_certificates_are_refused() {
     let door = door("ways: { us: { mtls: {} } }\nauth: us\n", &States::default()).unwrap();
     assert!(door.reads_certificate());
     let nobody = |_: &message::Request| (std::time::Duration::ZERO, down());

@@ -140,7 +140,7 @@ impl Provider {
             return Err(Failure::Unavailable("token_url"));
         };
         let path = path.split('#').next().unwrap_or_default();
-        let asked = self.fetcher.place.url();
+        let asked = self.fetcher.location.url();
         Ok(match path.split_once('?') {
             Some((path, query)) => asked.at(path, Some(query.to_owned())),
             None => asked.at(path, None),

@@ -4,14 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use access::jwt::Algorithm;
-use access::oidc::{IdTokenRules, LogoutTokenRules, Sealer};
+use access::oidc::{IdTokenRules, LogoutTokenRules};
+use access::sealer::Sealer;
 use component::access::AccessPage;
+use component::audit::Audit;
 use component::definition::Surroundings;
 use component::state::StateKey;
-use component::trigger::{Methods, PathPattern, Segment};
+use component::trigger::Methods;
 use config::{Report, Span, Spanned};
 use message::Method;
-use steps::{Assertion, FixedUrl, KeyedUse, basic_authorization};
+use steps::{Assertion, FixedUrl, KeyedStateHandle, basic_authorization};
 use tokio::sync::Semaphore;
 
 use super::pages::{FORM_MAX, Kind, Page};
@@ -19,13 +21,16 @@ use super::provider::{CONCURRENT_MAX, ClientAuth, Provider};
 use super::replies::Cookies;
 use super::store::{Disk, SessionStore};
 use super::{Core, OidcWay};
+use crate::clear_text;
 use crate::codes::BAD_WAY;
 use crate::config::OidcConfig;
 use crate::credential::Carrier;
 use crate::failed_checks::Guesses;
-use crate::issuer_keys::{Fetcher, IssuerKeys, Place};
-use crate::revocation::{Revocations, Tokens};
+use crate::issuer_keys::{DescribedKeys, Fetcher, KeysLocation, KeysOrigin, description_url};
+use crate::page_path;
+use crate::revocation::Revocations;
 use crate::timing;
+use crate::way::Properties;
 
 /// By how many seconds the clocks of provider and engine may differ.
 const CLOCK_SKEW: u64 = 30;
@@ -82,15 +87,19 @@ impl OidcWay {
             lifetime: lifetime.map_or(12 * 3600, |it| it.as_secs()),
             cookies,
             store: states.get(sessions, || SessionStore::new(sealer)),
-            disk: Disk::new(KeyedUse::new(states, true), parties),
+            disk: Disk::new(KeyedStateHandle::new(states, true), parties),
             guesses: Guesses::of(states),
-            tokens: Arc::new(Tokens(Revocations::of(states))),
+            revocations: Revocations::of(states),
+            audit: Audit::of(states),
         });
         let pages = paths.pages(&core);
         Some(Self {
             core,
-            carrier,
-            passes,
+            properties: Properties {
+                passes,
+                needs_message: true,
+                ..Properties::new(name, carrier)
+            },
             pages,
         })
     }
@@ -111,32 +120,30 @@ fn provider(
     let auth = client_auth(config, surroundings, report);
     let read = |url: &Spanned<String>, report: &mut Report| {
         let how = ("auth", timeout);
-        FixedUrl::read(url, config.tls.as_ref(), how, BAD_WAY, report)
+        let read = FixedUrl::read(url, config.tls.as_ref(), how, BAD_WAY, report)?;
+        clear_text::warn(url, "the OpenID provider", report);
+        Some(read)
     };
     let token_url = config.token_url.as_ref().map(|it| read(it, report));
-    let jwks = config.jwks.as_ref().map(|it| read(it, report));
-    let path = ".well-known/openid-configuration";
-    let value = format!("{}/{path}", issuer.trim_end_matches('/'));
-    let span = config.issuer.span;
-    let described = read(&Spanned { value, span }, report)?;
-    let place = match jwks {
-        None => Place::Discovery {
-            description: described,
-            issuer: issuer.clone(),
-            elsewhere: None,
+    let location = KeysLocation::Discovery {
+        description: read(&description_url(&config.issuer), report)?,
+        issuer: issuer.clone(),
+        keys: match (&config.jwks, &config.jwks_origin) {
+            (None, None) => DescribedKeys::Own,
+            (None, Some(origin)) => {
+                DescribedKeys::OnOrigin(KeysOrigin::read(origin, read, report)?)
+            }
+            (Some(jwks), None) => DescribedKeys::At(read(jwks, report)?),
+            (Some(_), Some(origin)) => {
+                let message = "`jwks_origin` has no effect beside `jwks`";
+                report
+                    .error(BAD_WAY, origin.span, message)
+                    .hint("write one of them");
+                return None;
+            }
         },
-        Some(jwks) => Place::DescribedJwks(described, issuer.clone(), jwks?),
     };
-    let keys = StateKey {
-        settings: format!("{:?} {:?} {issuer}", place.url(), place.keys_url()),
-        ..StateKey::shared(name, "auth_oidc_keys")
-    };
-    let fetcher = Fetcher {
-        name: Arc::clone(name),
-        keys: surroundings.states.get(keys, IssuerKeys::default),
-        place,
-        rsa: Algorithm::Rs256,
-    };
+    let fetcher = Fetcher::new(name, location, Algorithm::Rs256, surroundings.states);
     Some(Provider {
         way: Arc::clone(name),
         issuer: issuer.clone(),
@@ -268,7 +275,7 @@ struct Paths {
 impl Paths {
     fn read(config: &OidcConfig, report: &mut Report) -> Self {
         let mut of = |path: &Spanned<String>| {
-            check_path(path, report);
+            page_path::check(path, BAD_WAY, report);
             (path.value.clone(), path.span)
         };
         let usual = || ("/login/callback".to_owned(), config.issuer.span);
@@ -304,14 +311,7 @@ impl Paths {
         let page = |(path, span): &(String, Span), kind: Kind, methods: &[Method]| AccessPage {
             way: Arc::clone(&core.name),
             methods: Methods::Only(methods.to_vec()),
-            path: PathPattern {
-                segments: path
-                    .split('/')
-                    .skip(1)
-                    .map(|it| Segment::Literal(it.to_owned()))
-                    .collect(),
-                rest: false,
-            },
+            path: page_path::pattern(path),
             handler: Arc::new(Page {
                 core: Arc::clone(core),
                 kind,
@@ -328,18 +328,5 @@ impl Paths {
             .chain(logout)
             .chain(backchannel)
             .collect()
-    }
-}
-
-/// A path of unreserved characters, which has one spelling.
-fn check_path(path: &Spanned<String>, report: &mut Report) {
-    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
-    let mut segments = path.value.split('/');
-    let is_sound = segments.next() == Some("")
-        && segments.all(|it| !matches!(it, "" | "." | "..") && it.bytes().all(is_part));
-    if !is_sound || path.value == "/" || path.value.len() > 200 {
-        let message = format!("`{}` is no path for a page", path.value.escape_debug());
-        let hint = "such as `/login/callback`: letters, digits, `-`, `.`, `_` and `~`";
-        report.error(BAD_WAY, path.span, message).hint(hint);
     }
 }

@@ -1,6 +1,6 @@
 //! Cookies, redirects and the few pages that people see.
 
-use access::oidc::browser::cookies;
+use component::cookies::pairs;
 use message::{Headers, HeadersView, Reply};
 
 /// The names and attributes of a way's cookies.
@@ -66,10 +66,6 @@ impl Cookies {
             }
         }
     }
-}
-
-fn pairs(headers: HeadersView<'_>) -> impl Iterator<Item = (&[u8], &[u8])> {
-    cookies(headers.iter().map(|(_, name, value)| (name, value)))
 }
 
 /// The value of a cookie; `None` when it is not there, or there twice.

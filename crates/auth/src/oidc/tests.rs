@@ -4,15 +4,20 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
+use access::deny::{Denied, Kind};
 use access::jwt::{Algorithm, Signer};
-use access::oidc::browser::cookies;
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
+use base64ct::{Base64, Base64UrlUnpadded, Encoding as _};
 use component::access::{AccessPage, Admitted, Door};
+use component::audit::Audit;
+use component::audit::limiter::LimiterSettings;
+use component::cookies;
 use component::handler::Outcome;
 use component::state::States;
-use message::{Body, Fault, Headers, Method, Reply, Request};
+use message::{Body, CertificateSource, ClientCertificate, Fault, Headers, Method, Reply, Request};
 use serde_json::{Value as Json, json};
 
+use crate::revocation::Revocations;
 use crate::testing::{START, Worker, door, down, json as answer, outcome, request, run};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -24,30 +29,11 @@ fn yaml(settings: &str) -> String {
     format!("ways: {{ staff: {{ oidc: {{ {settings} }} }} }}\nauth: staff\n")
 }
 
-fn base64(bytes: &[u8], last: [char; 2]) -> String {
-    let alphabet: Vec<char> = ('A'..='Z')
-        .chain('a'..='z')
-        .chain('0'..='9')
-        .chain(last)
-        .collect();
-    let mut text = String::new();
-    for three in bytes.chunks(3) {
-        let bits = three
-            .iter()
-            .fold(0_u32, |bits, byte| bits << 8 | u32::from(*byte));
-        let bits = bits << (8 * (3 - three.len()));
-        for place in 0..=three.len() {
-            text.push(alphabet[(bits >> (18 - 6 * place) & 63) as usize]);
-        }
-    }
-    text
-}
-
 /// A provider.
 #[derive(Clone)]
-struct Provider(Rc<Inner>);
+struct Provider(Rc<ProviderState>);
 
-struct Inner {
+struct ProviderState {
     signer: Signer,
     jwks: String,
     /// The claims of the next ID token beside the usual ones; null leaves one out.
@@ -56,6 +42,8 @@ struct Inner {
     error: RefCell<Option<String>>,
     /// The nonce and the verifier's challenge of the login under way.
     nonce: RefCell<String>,
+    /// Scheme and host of the keys, by the description.
+    keys_at: std::cell::Cell<&'static str>,
     names_issuer: std::cell::Cell<bool>,
     is_down: std::cell::Cell<bool>,
 }
@@ -64,19 +52,17 @@ impl Provider {
     fn new() -> Self {
         let pair = Ed25519KeyPair::generate().unwrap();
         let der = pair.to_pkcs8().unwrap();
-        let mut pem = base64(der.as_ref(), ['+', '/']);
-        while !pem.len().is_multiple_of(4) {
-            pem.push('=');
-        }
+        let pem = Base64::encode_string(der.as_ref());
         let pem = format!("-----BEGIN PRIVATE KEY-----\n{pem}\n-----END PRIVATE KEY-----\n");
-        let x = base64(pair.public_key().as_ref(), ['-', '_']);
+        let x = Base64UrlUnpadded::encode_string(pair.public_key().as_ref());
         let jwk = json!({ "kty": "OKP", "crv": "Ed25519", "kid": "1", "x": x });
-        Self(Rc::new(Inner {
+        Self(Rc::new(ProviderState {
             signer: Signer::from_pem(pem.as_bytes(), Algorithm::EdDsa, Some("1")).unwrap(),
             jwks: json!({ "keys": [jwk] }).to_string(),
             claims: RefCell::new(json!({})),
             error: RefCell::default(),
             nonce: RefCell::default(),
+            keys_at: std::cell::Cell::new("http://id.example"),
             names_issuer: std::cell::Cell::new(false),
             is_down: std::cell::Cell::new(false),
         }))
@@ -105,7 +91,7 @@ impl Provider {
         let reply = match request.path.as_str() {
             "/.well-known/openid-configuration" => answer(
                 200,
-                &json!({ "issuer": base, "jwks_uri": format!("{base}/jwks"),
+                &json!({ "issuer": base, "jwks_uri": format!("{}/jwks", self.0.keys_at.get()),
                     "authorization_endpoint": format!("{base}/auth"),
                     "token_endpoint": format!("{base}/token"),
                     "end_session_endpoint": format!("{base}/end"),
@@ -196,6 +182,10 @@ impl Browser {
     }
 }
 
+fn header_of(request: &Request, name: &str) -> String {
+    String::from_utf8(request.headers.get(name).unwrap_or_default().to_vec()).unwrap()
+}
+
 fn header(reply: &Reply, name: &str) -> String {
     String::from_utf8(reply.headers.get(name).unwrap_or_default().to_vec()).unwrap()
 }
@@ -263,9 +253,14 @@ impl Site {
 }
 
 fn test<F: Future<Output = ()>>(settings: &str, test: impl FnOnce(Site) -> F) {
+    test_at(&yaml(settings), &States::default(), test);
+}
+
+/// The same with a door of this YAML.
+fn test_at<F: Future<Output = ()>>(yaml: &str, states: &States, test: impl FnOnce(Site) -> F) {
     let provider = Provider::new();
     let serving = provider.clone();
-    let door = door(&yaml(settings), &States::default()).unwrap_or_else(|it| panic!("{it:?}"));
+    let door = door(yaml, states).unwrap_or_else(|it| panic!("{it:?}"));
     run(
         move |request| serving.serve(request),
         |worker| {
@@ -318,13 +313,13 @@ fn a_browser_logs_in_and_comes_back_to_its_page() {
         others.extend(b"; theme=dark");
         request.headers.set("Cookie", others);
         admitted.enter(&mut request);
-        let left = cookies(request.headers.view().iter().map(|it| (it.1, it.2)));
+        let left = cookies::pairs(request.headers.view());
         assert_eq!(left.collect::<Vec<_>>(), [(&b"theme"[..], &b"dark"[..])]);
     });
 }
 
 #[test]
-fn whoever_cannot_log_in_is_refused() {
+fn requests_that_are_no_navigation_are_not_sent_to_log_in() {
     test(SETTINGS, |site| async move {
         let browser = Browser::default();
         for fields in [
@@ -424,6 +419,130 @@ fn an_answer_to_no_login_of_this_browser_brings_nobody_in() {
         let named = format!("{back}&code=c&iss=http%3A%2F%2Fid.example");
         assert_eq!(site.page(browser.page(&named)).await.status, 303);
         assert_eq!(site.page(copy.page(&named)).await.status, 400, "replayed");
+    });
+}
+
+#[test]
+fn one_person_has_a_bounded_number_of_sessions() {
+    let states = States::default();
+    let audit = Audit::of(&states);
+    audit.set(Some(LimiterSettings::default()));
+    test_at(&yaml(SETTINGS), &states, |site| async move {
+        let get = |browser: &Browser| browser.request("GET", "/", &[]);
+        *site.provider.0.claims.borrow_mut() = json!({ "sub": "bob" });
+        let other = site.log_in().await;
+        *site.provider.0.claims.borrow_mut() = json!({});
+        let mut all = Vec::new();
+        for _ in 0..100 {
+            all.push(site.log_in().await);
+        }
+        let idle = site.judge(&get(&all[5])).await.unwrap().unwrap().caller;
+        let stream = idle.validity().unwrap();
+        tokio::time::sleep(20 * SECOND).await;
+        for (number, browser) in all.iter().enumerate().filter(|it| it.0 != 5) {
+            assert_eq!(site.outcome(&get(browser)).await, "ann", "{number}");
+        }
+        assert!(!stream.is_revoked());
+        all.push(site.log_in().await);
+        assert!(stream.is_revoked());
+        for (number, browser) in all.iter().enumerate() {
+            let expected = if number == 5 { "401" } else { "ann" };
+            assert_eq!(site.outcome(&get(browser)).await, expected, "{number}");
+        }
+        assert_eq!(site.outcome(&get(&other)).await, "bob");
+        let ended: Vec<_> = audit.take();
+        let ended = ended.iter().map(|(time, it)| it.to_json(*time));
+        let ended: Vec<_> = ended.filter(|it| it["event"] == "session.ended").collect();
+        assert_eq!(ended.len(), 1, "{ended:?}");
+        assert_eq!(
+            (&ended[0]["reason"], &ended[0]["actor"]["id"]),
+            (&json!("too_many"), &json!("ann"))
+        );
+    });
+}
+
+#[test]
+fn clients_that_leave_in_the_middle_of_logins_use_up_the_budget_of_their_address() {
+    test(SETTINGS, |site| async move {
+        let mut limited = false;
+        for _ in 0..40 {
+            let mut browser = Browser::default();
+            let back = site.begin(&mut browser, "/").await;
+            let login = site.page(browser.page(&format!("{back}&code=guessed")));
+            // The provider takes a second.
+            let ended = tokio::time::timeout(SECOND / 2, login).await;
+            limited |= ended.is_ok_and(|reply| reply.status == 429);
+        }
+        assert!(limited);
+        let asked = site.worker.asked();
+        let asked = asked.iter().filter(|it| it.path == "/token").count();
+        assert!(asked < 30, "{asked}");
+    });
+}
+
+#[test]
+fn only_logins_that_have_got_tokens_are_remembered() {
+    test(SETTINGS, |site| async move {
+        let mut browser = Browser::default();
+        let back = site.begin(&mut browser, "/").await;
+        let answer = browser.page(&format!("{back}&code=c"));
+        // A table of those that fail could be filled by strangers, and nobody could log in.
+        *site.provider.0.error.borrow_mut() = Some("invalid_grant".to_owned());
+        assert_eq!(site.page(answer.clone()).await.status, 400);
+        let left = tokio::time::timeout(SECOND / 2, site.page(answer.clone())).await;
+        assert!(left.is_err());
+        *site.provider.0.error.borrow_mut() = None;
+        // Two at a time are one.
+        let both = tokio::join!(site.page(answer.clone()), site.page(answer.clone()));
+        let mut statuses = [both.0.status, both.1.status];
+        statuses.sort_unstable();
+        assert_eq!(statuses, [303, 400]);
+        assert_eq!(site.page(answer).await.status, 400);
+    });
+}
+
+#[test]
+fn a_logout_at_the_provider_ends_a_login_that_is_under_way() {
+    let event = json!({ "http://schemas.openid.net/event/backchannel-logout": {} });
+    test(SETTINGS, |site| async move {
+        let token = |id: &str, session: &str| {
+            let claims = json!({ "events": event, "jti": id, "sid": session, "sub": null });
+            site.provider.token(&claims)
+        };
+        for (id, session, status) in [("1", "at-id", 400), ("2", "elsewhere", 303)] {
+            let mut browser = Browser::default();
+            let back = site.begin(&mut browser, "/").await;
+            let login = site.page(browser.page(&format!("{back}&code=c")));
+            let logout = async {
+                tokio::time::sleep(SECOND / 2).await;
+                site.page(backchannel(&token(id, session))).await.status
+            };
+            let (login, logout) = tokio::join!(login, logout);
+            assert_eq!((login.status, logout), (status, 200), "{session}");
+            browser.take(&login);
+            assert_eq!(browser.session().is_some(), status == 303);
+        }
+    });
+}
+
+#[test]
+fn a_logout_that_cannot_be_looked_up_is_not_said_to_be_one() {
+    test(SETTINGS, |site| async move {
+        let unknown = |number: u32| {
+            let cookie = format!("{number:043}");
+            Browser(vec![("intertie-staff".to_owned(), cookie)])
+        };
+        // Somebody behind the same address guesses.
+        for number in 0..30 {
+            site.outcome(&unknown(number).request("GET", "/", &[]))
+                .await;
+        }
+        let reply = site.page(unknown(99).page("/logout")).await;
+        assert_eq!(
+            (reply.status, header(&reply, "Set-Cookie").as_str()),
+            (429, "")
+        );
+        assert_ne!(header(&reply, "Retry-After"), "");
     });
 }
 
@@ -627,6 +746,270 @@ fn the_provider_ends_sessions() {
 }
 
 #[test]
+fn streams_end_with_their_session() {
+    test(SETTINGS, |site| async move {
+        let get = |browser: &Browser| browser.request("GET", "/", &[]);
+        let caller = async |browser: &Browser| {
+            let admitted = site.judge(&get(browser)).await;
+            admitted.unwrap().unwrap().caller
+        };
+        let second = site.log_in().await;
+        // The one whose nonce the provider repeats.
+        let mut first = site.log_in().await;
+        let callers = [caller(&first).await, caller(&second).await];
+        let streams = callers.each_ref().map(|it| it.validity().unwrap());
+        // Renewed claims make no other session of it.
+        tokio::time::sleep(250 * SECOND).await;
+        caller(&first).await;
+        tokio::time::sleep(2 * SECOND).await;
+        let renewed = caller(&first).await.validity().unwrap();
+        let reply = site.page(first.page("/logout")).await;
+        first.take(&reply);
+        let ended = || streams.each_ref().map(|it| it.is_revoked());
+        assert_eq!((ended(), renewed.is_revoked()), ([true, false], true));
+        // One that was let in just before.
+        assert!(callers[0].validity().unwrap().is_revoked());
+        // Whose session the provider ends, or renews no more.
+        let third = site.log_in().await;
+        let stream = caller(&third).await.validity().unwrap();
+        *site.provider.0.error.borrow_mut() = Some("invalid_grant".to_owned());
+        tokio::time::sleep(400 * SECOND).await;
+        assert_eq!(site.outcome(&get(&third)).await, "401");
+        assert_eq!((ended(), stream.is_revoked()), ([true, false], true));
+        let event = json!({ "http://schemas.openid.net/event/backchannel-logout": {} });
+        let now = START + 600;
+        let token = json!({ "events": event, "jti": "1", "sub": null, "iat": now });
+        let token = site.provider.token(&token);
+        assert_eq!(site.page(backchannel(&token)).await.status, 200);
+        assert_eq!(ended(), [true, true]);
+    });
+}
+
+#[test]
+fn a_logout_at_the_provider_denies_what_it_has_given() {
+    let states = States::default();
+    let revocations = Revocations::of(&states);
+    revocations.begin(Vec::new());
+    test_at(&yaml(SETTINGS), &states, |site| async move {
+        let event = json!({ "http://schemas.openid.net/event/backchannel-logout": {} });
+        let log_out = async |changes: Json| {
+            let mut claims = json!({ "events": event });
+            for (name, value) in changes.as_object().unwrap() {
+                claims[name] = value.clone();
+            }
+            let token = site.provider.token(&claims);
+            site.page(backchannel(&token)).await.status
+        };
+        let entries = || -> Vec<String> {
+            let entries = revocations.entries_at(START, None, 10).into_iter();
+            entries.map(|(_, it)| it.members().to_string()).collect()
+        };
+        assert_eq!(log_out(json!({ "jti": "1" })).await, 200);
+        let until = START + 12 * 3600;
+        let is_of = |line: &str, name: &str, value: &str| {
+            let line: Json = serde_json::from_str(line).unwrap();
+            let late = line["exp"].as_u64().unwrap();
+            assert!((until..until + 60).contains(&late), "{line}");
+            line[name] == value && line["reason"] == "logged out"
+        };
+        assert!(is_of(&entries()[0], "sid", "http://id.example at-id"));
+        // Without a session it is everything of the person until then.
+        let of_person = json!({ "jti": "2", "sid": null, "iat": START + 1 });
+        assert_eq!(log_out(of_person).await, 200);
+        let all = entries();
+        assert_eq!(all.len(), 2);
+        assert!(is_of(&all[1], "login", "http://id.example ann"), "{all:?}");
+        assert!(all[1].contains(&format!("\"before\":{}", START + 1)));
+        // Who logs in again comes in.
+        *site.provider.0.claims.borrow_mut() = json!({ "sid": "new", "iat": START + 2 });
+        let browser = site.log_in().await;
+        let get = browser.request("GET", "/", &[]);
+        assert_eq!(site.outcome(&get).await, "ann");
+        assert_eq!(log_out(json!({ "jti": "3", "sid": "new" })).await, 200);
+        assert_eq!(site.outcome(&get).await, "401");
+    });
+}
+
+#[test]
+fn logouts_are_audited_also_when_they_cannot_be_denied() {
+    let states = States::default();
+    Revocations::of(&states).begin(Vec::new());
+    let audit = Audit::of(&states);
+    audit.set(Some(LimiterSettings::default()));
+    test_at(&yaml(SETTINGS), &states, |site| async move {
+        let event = json!({ "http://schemas.openid.net/event/backchannel-logout": {} });
+        let log_out = async |id: &str, session: Json| {
+            let claims = json!({ "events": event, "jti": id, "sid": session });
+            let token = site.provider.token(&claims);
+            site.page(backchannel(&token)).await.status
+        };
+        let events = || -> Vec<Json> {
+            let taken = audit.take().into_iter();
+            taken.map(|(time, it)| it.to_json(time)).collect()
+        };
+        // No entry can name it.
+        let long = Json::from("s".repeat(600));
+        *site.provider.0.claims.borrow_mut() = json!({ "sid": long });
+        let browser = site.log_in().await;
+        events();
+        assert_eq!(log_out("1", long).await, 503);
+        assert_eq!(site.outcome(&browser.request("GET", "/", &[])).await, "401");
+        let all = events();
+        let ann = json!({ "way": "staff", "id": "ann" });
+        assert_eq!(all[0]["event"], "session.ended", "{all:?}");
+        assert_eq!(all[0]["reason"], "by_provider");
+        assert_eq!((&all[0]["actor"], &all[0]["count"]), (&ann, &json!(1)));
+
+        assert_eq!(log_out("2", Json::Null).await, 200);
+        let all = events();
+        assert_eq!(all.len(), 2, "{all:?}");
+        assert_eq!(all[1]["event"], "deny.added");
+        assert_eq!(all[1]["reason"], "logged out");
+        assert_eq!(all[1]["actor"], ann);
+        assert_eq!(all[1]["request"]["path"], "/backchannel");
+        assert_eq!(all[1]["entry"]["login"], "http://id.example ann");
+
+        *site.provider.0.claims.borrow_mut() = json!({ "iat": START + 30 });
+        let browser = site.log_in().await;
+        events();
+        assert_eq!(site.page(browser.page("/logout")).await.status, 303);
+        let all = events();
+        assert_eq!(all.len(), 1, "{all:?}");
+        assert_eq!(
+            (&all[0]["reason"], &all[0]["actor"]),
+            (&json!("by_user"), &ann)
+        );
+    });
+}
+
+#[test]
+fn the_deny_list_has_people_who_have_logged_in() {
+    let states = States::default();
+    let revocations = Revocations::of(&states);
+    revocations.begin(Vec::new());
+    test_at(&yaml(SETTINGS), &states, |site| async move {
+        let browser = site.log_in().await;
+        let get = browser.request("GET", "/", &[]);
+        let caller = site.judge(&get).await.unwrap().unwrap().caller;
+        let stream = caller.validity().unwrap();
+        let entry = |name| Denied::new(Kind::Subject, name, None, None).unwrap();
+        revocations.add(entry("bob")).unwrap();
+        assert_eq!(site.outcome(&get).await, "ann");
+        assert!(!stream.is_revoked());
+        revocations.add(entry("ann")).unwrap();
+        assert_eq!(site.outcome(&get).await, "401");
+        assert!(stream.is_revoked());
+        assert!(revocations.remove(Kind::Subject, "ann"));
+        assert_eq!(site.outcome(&get).await, "ann");
+    });
+}
+
+#[test]
+fn a_browser_that_has_logged_in_by_two_ways_comes_in_by_the_one_that_is_good() {
+    let both = |names: &str| {
+        let other = format!("{SETTINGS}, callback: /other");
+        format!(
+            "ways: {{ staff: {{ oidc: {{ {SETTINGS} }} }}, guests: {{ oidc: {{ {other} }} }} }}\n\
+             auth: {{ any: [{names}] }}\n"
+        )
+    };
+    for names in ["staff, guests", "guests, staff"] {
+        test_at(&both(names), &States::default(), |site| async move {
+            let mut browser = Browser::default();
+            *site.provider.0.nonce.borrow_mut() = String::new();
+            // Whichever way invites, the sessions of the other one are as good.
+            let reply = site.judge(&browser.page("/")).await.unwrap_err();
+            browser.take(&reply);
+            let url = header(&reply, "Location");
+            *site.provider.0.nonce.borrow_mut() = parameter(&url, "nonce");
+            let back = parameter(&url, "redirect_uri");
+            let path = back.strip_prefix("http://localhost:8080").unwrap();
+            let state = parameter(&url, "state");
+            let answer = browser.page(&format!("{path}?state={state}&code=c"));
+            browser.take(&site.page(answer).await);
+            let own = if path == "/other" { "guests" } else { "staff" };
+            assert!(names.starts_with(own));
+            let name = if own == "staff" { "guests" } else { "staff" };
+            let stale = (format!("intertie-{name}"), "stale".to_owned());
+            for at in [0, 1] {
+                let mut both = browser.clone();
+                both.0.insert(at, stale.clone());
+                let get = both.request("GET", "/", &[]);
+                assert_eq!(site.outcome(&get).await, "ann", "{names}");
+                // Neither goes further.
+                let admitted = site.judge(&get).await.unwrap().unwrap();
+                let mut request = get.clone();
+                admitted.enter(&mut request);
+                assert_eq!(request.headers.get("Cookie"), None);
+            }
+            // Of one way there is one: each costs a look.
+            let mut many = browser.clone();
+            many.0.extend([stale.clone(), stale.clone()]);
+            let get = many.request("GET", "/", &[]);
+            assert_eq!(site.outcome(&get).await, "400");
+            let alone = Browser(vec![stale]);
+            assert_eq!(site.outcome(&alone.page("/")).await, "303");
+            // One cookie twice is nobody's.
+            let mut twice = browser.clone();
+            twice.0.push(browser.0[0].clone());
+            let get = twice.request("GET", "/", &[]);
+            assert_eq!(site.outcome(&get).await, "400");
+        });
+    }
+}
+
+#[test]
+fn what_a_browser_sends_by_itself_goes_no_further_beside_another_credential() {
+    const SECRET: &str = "a secret of the issuer that has more than 32 bytes";
+    for (pass, left) in [
+        ("", "theme=dark"),
+        (", pass: true", "intertie-staff=s; theme=dark"),
+    ] {
+        let yaml = format!(
+            "ways: {{ tokens: {{ jwt: {{ issuer: id, audience: us, secret: {SECRET} }} }}, staff: {{ \
+             oidc: {{ {SETTINGS} }}{pass} }} }}\nauth: {{ any: [tokens, staff] }}\n"
+        );
+        test_at(&yaml, &States::default(), |site| async move {
+            let claims = json!({ "iss": "id", "aud": "us", "sub": "bob", "exp": START + 600 });
+            let signer = Signer::from_secret(SECRET.as_bytes());
+            let token = signer.sign(claims.as_object().unwrap()).unwrap();
+            let mut request = request(&[
+                ("Authorization", &format!("Bearer {token}")),
+                ("Cookie", "intertie-staff=s; theme=dark"),
+            ]);
+            let admitted = site.judge(&request).await.unwrap().unwrap();
+            assert_eq!(&*admitted.caller.id, "bob");
+            admitted.enter(&mut request);
+            assert_eq!(request.headers.get("Authorization"), None);
+            assert_eq!(header_of(&request, "Cookie"), left);
+        });
+    }
+}
+
+#[test]
+fn a_certificate_that_nobody_knows_keeps_nobody_from_logging_in() {
+    let yaml = format!(
+        "ways: {{ us: {{ mtls: {{}} }}, staff: {{ oidc: {{ {SETTINGS} }} }} }}\n\
+         auth: {{ any: [us, staff] }}\n"
+    );
+    test_at(&yaml, &States::default(), |site| async move {
+        let shown = |mut request: Request| {
+            let unreadable = CertificateSource::Handshake(vec![0x30, 0]);
+            let certificate = ClientCertificate::new(unreadable);
+            request.certificate = Some(std::sync::Arc::new(certificate));
+            request
+        };
+        let browser = Browser::default();
+        assert_eq!(site.outcome(&shown(browser.page("/"))).await, "303");
+        let script = shown(browser.request("GET", "/", &[]));
+        assert_eq!(site.outcome(&script).await, "401");
+        let browser = site.log_in().await;
+        let get = shown(browser.request("GET", "/", &[]));
+        assert_eq!(site.outcome(&get).await, "ann");
+    });
+}
+
+#[test]
 fn other_tabs_log_in_beside_each_other_within_a_bound() {
     test(SETTINGS, |site| async move {
         let mut browser = Browser::default();
@@ -667,6 +1050,27 @@ fn sessions_survive_a_reload() {
 }
 
 #[test]
+fn keys_on_another_host_are_taken_when_jwks_origin_names_it() {
+    for (settings, status) in [
+        (format!("{SETTINGS}, jwks_origin: http://keys.example"), 303),
+        (
+            format!("{SETTINGS}, jwks_origin: http://others.example"),
+            503,
+        ),
+        (SETTINGS.to_owned(), 503),
+    ] {
+        test(&settings, |site| async move {
+            site.provider.0.keys_at.set("http://keys.example");
+            let page = Browser::default().page("/");
+            assert_eq!(site.outcome(&page).await, status.to_string());
+            if status == 303 {
+                site.log_in().await;
+            }
+        });
+    }
+}
+
+#[test]
 fn settings_that_would_not_be_safe_are_refused() {
     let base = "issuer: https://id.example, client_id: shop";
     for (settings, problem) in [
@@ -702,6 +1106,17 @@ fn settings_that_would_not_be_safe_are_refused() {
         (
             format!("{base}, public_url: \"https://a.example\", idle: 1s"),
             "`idle` is not from",
+        ),
+        (
+            format!(
+                "{base}, public_url: \"https://a.example\", jwks: https://b.example/k, \
+                 jwks_origin: https://b.example"
+            ),
+            "no effect beside `jwks`",
+        ),
+        (
+            format!("{base}, public_url: \"https://a.example\", jwks_origin: b.example"),
+            "no scheme and host",
         ),
     ] {
         let problems = door(&yaml(&settings), &States::default()).err();

@@ -8,7 +8,7 @@ use expr::value::object;
 
 use super::*;
 use crate::answers::{Answer, Question};
-use crate::introspect::Found;
+use crate::introspect::ActiveToken;
 use crate::testing::{Worker, down, run};
 
 const CHECK: Duration = Duration::from_secs(30);
@@ -37,7 +37,7 @@ impl Asking for Issuer {
             let value = match says {
                 "" => return Box::pin(async { Err("no_answer") }),
                 "-" => Err("inactive"),
-                id => Ok(Found {
+                id => Ok(ActiveToken {
                     caller: caller(id),
                     holder: Holder::default(),
                 }),
@@ -87,7 +87,13 @@ impl Setting {
 
     /// The validity of a stream that this token opens.
     fn open(&self, number: u8) -> Arc<Validity> {
+        self.open_until(number, None)
+    }
+
+    /// The same where the issuer has said when the token expires.
+    fn open_until(&self, number: u8, expires: Option<u64>) -> Arc<Validity> {
         let mut caller = Caller::new(&"opaque".into(), "ann", object([]));
+        caller.expires = expires;
         caller.revocable = Some(Arc::new(OpaqueToken {
             revocations: Arc::clone(&self.recheck.revocations),
             open: Arc::clone(&self.recheck.open),
@@ -168,4 +174,26 @@ fn streams_outlive_an_issuer_that_is_away_for_a_while_but_not_for_long() {
         setting.look(60, &worker).await;
         assert!(stream.is_revoked());
     });
+}
+
+#[test]
+fn all_streams_of_a_token_whose_expiry_moves_on_are_asked_about() {
+    for drops in [None, Some(0), Some(1)] {
+        with(async move |setting, worker| {
+            let mut streams = vec![
+                setting.open_until(1, Some(4_000_000_000)),
+                setting.open_until(1, Some(4_000_000_030)),
+            ];
+            assert!(!Arc::ptr_eq(&streams[0], &streams[1]));
+            setting.look(10, &worker).await;
+            assert_eq!(setting.asked(), 1, "once for both");
+            if let Some(at) = drops {
+                streams.remove(at);
+            }
+            *setting.says.lock().unwrap() = "-";
+            setting.look(32, &worker).await;
+            assert!(streams.iter().all(|it| it.is_revoked()), "{drops:?}");
+            assert_eq!(setting.recheck.open.all().len(), 0);
+        });
+    }
 }

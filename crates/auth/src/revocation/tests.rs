@@ -1,6 +1,6 @@
 //! What is denied, and whose streams end.
 
-use expr::value::{object, text};
+use expr::value::{integer, object, text};
 
 use super::*;
 use crate::testing::START;
@@ -49,16 +49,41 @@ fn a_token_is_denied_by_each_of_its_names_and_a_key_by_its_id() {
         }));
         caller
     };
-    for (kind, name, denied) in [
-        (Kind::Token, "t1", [true, false, false]),
-        (Kind::Token, "shop", [false, false, false]),
-        (Kind::Subject, "shop", [true, false, false]),
-        // Without the claim it is who calls.
-        (Kind::Subject, "ann", [false, true, false]),
-        (Kind::Key, "shop", [false, false, true]),
+    let later = {
+        let claims = [
+            ("iss", text("i")),
+            ("sub", text("shop")),
+            ("sid", text("s")),
+            ("iat", integer(100)),
+        ];
+        let claims = claims.map(|(name, value)| (name.to_owned(), value));
+        let mut caller = Caller::new(&"staff".into(), "eve", object(claims));
+        caller.revocable = Some(Arc::new(Tokens(Arc::clone(&revocations))));
+        caller
+    };
+    let until = |time| {
+        let entry = entry(Kind::Login, "i shop");
+        entry.issued_until(time)
+    };
+    let no = [false; 4];
+    for (entry, denied) in [
+        (entry(Kind::Token, "t1"), [true, false, false, false]),
+        (entry(Kind::Token, "shop"), no),
+        // By the claim and by `$auth.id`, whichever way the caller is known by.
+        (entry(Kind::Subject, "shop"), [true, false, true, true]),
+        (entry(Kind::Subject, "ann"), [true, true, false, false]),
+        (entry(Kind::Key, "shop"), [false, false, true, false]),
+        (entry(Kind::Session, "s"), no),
+        (entry(Kind::Session, "i s"), [false, false, false, true]),
+        (entry(Kind::Session, "j s"), no),
+        (entry(Kind::Login, "i shop"), [false, false, false, true]),
+        (until(100), [false, false, false, true]),
+        (until(99), no),
     ] {
-        revocations.add(entry(kind, name)).unwrap();
-        let callers = [&of_shop, &plain, &key];
+        let (kind, name) = (entry.kind, entry.name.to_string());
+        let name = &*name;
+        revocations.add(entry).unwrap();
+        let callers = [&of_shop, &plain, &key, &later];
         let found = callers.map(|it| it.is_denied(&|| START));
         assert_eq!(found, denied, "{kind:?} {name}");
         assert!(revocations.remove(kind, name));
@@ -112,7 +137,8 @@ fn streams_of_a_file_end_with_their_entry() {
 #[test]
 fn entries_are_listed_in_order_and_in_parts() {
     let revocations = on();
-    revocations.set_file(vec![entry(Kind::Subject, "bob")]);
+    let file: FileEntries = [entry(Kind::Subject, "bob")].into_iter().collect();
+    revocations.set_file(Arc::new(file));
     for (kind, name) in [
         (Kind::Key, "shop"),
         (Kind::Token, "t2"),
@@ -131,4 +157,26 @@ fn entries_are_listed_in_order_and_in_parts() {
         names.extend(part.into_iter().map(|(_, it)| it.name.to_string()));
     }
     assert_eq!(names, ["t1", "t2", "ann", "bob", "shop"]);
+}
+
+#[test]
+fn a_logout_makes_no_entry_narrower() {
+    let revocations = on();
+    let entry = |until, expires| {
+        let entry = Denied::new(Kind::Login, "i ann", Some(expires), None);
+        entry.unwrap().issued_until(until)
+    };
+    let made = |until, expires| Denied {
+        is_logout: true,
+        ..entry(until, expires)
+    };
+    let log_out = |entry| revocations.log_out(entry, START).unwrap().entry;
+    let later = 4_000_000_000;
+    let all = Denied::new(Kind::Login, "i ann", Some(later), Some("left")).unwrap();
+    assert_eq!(log_out(entry(5, later)), made(5, later));
+    let both = log_out(entry(3, later + 1));
+    assert_eq!((both.before, both.expires), (Some(5), Some(later + 1)));
+    revocations.add(all.clone()).unwrap();
+    assert_eq!(log_out(entry(9, later)), all);
+    assert_eq!(revocations.entries(None, 10).len(), 1);
 }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use component::access::{Admitted, Door, RequestHead};
+use component::access::{Admitted, Door, KEEP_PRIVATE, RequestHead};
 use component::state::States;
 use message::{CertificateSource, ClientCertificate, Fault, Method, Reply, Request};
 
@@ -68,9 +68,10 @@ async fn ticket(worker: &Worker, door: &dyn Door, fields: &[(&str, &str)]) -> Re
 async fn enter(worker: &Worker, door: &dyn Door, ticket: &str) -> (Admitted, String) {
     let request = get(&format!("a=1&ticket={ticket}"), &[PAGE]);
     let admitted = worker.judge(door, &request).await.unwrap().unwrap();
-    let [(name, value)] = &admitted.reply_fields[..] else {
+    let [private, (name, value)] = &admitted.reply_fields[..] else {
         panic!("{:?}", admitted.reply_fields);
     };
+    assert_eq!((private.0, &*private.1), KEEP_PRIVATE);
     assert_eq!(*name, "set-cookie");
     let cookie = value.split(';').next().unwrap().to_owned();
     (admitted, cookie)
@@ -86,7 +87,7 @@ fn a_ticket_opens_once_and_its_cookie_until_the_credential_expires() {
         assert_eq!(&*admitted.caller.id, "ann");
         // With the leeway for clocks that differ.
         assert_eq!(admitted.caller.expires, Some(START + 3630));
-        let value = &admitted.reply_fields[0].1;
+        let value = &admitted.reply_fields[1].1;
         let attributes = value.split_once("; ").unwrap().1;
         let expected = "Path=/prices; Max-Age=3630; HttpOnly; SameSite=Strict; Secure";
         assert_eq!(attributes, expected);
@@ -95,7 +96,10 @@ fn a_ticket_opens_once_and_its_cookie_until_the_credential_expires() {
         let query = format!("a=1&ticket={ticket}");
         let mut again = get(&query, &[PAGE, ("Cookie", &both)]);
         let admitted = worker.judge(door, &again).await.unwrap().unwrap();
-        assert!(admitted.reply_fields.is_empty(), "no second cookie");
+        let [(name, value)] = &admitted.reply_fields[..] else {
+            panic!("a second cookie: {:?}", admitted.reply_fields);
+        };
+        assert_eq!((*name, &**value), KEEP_PRIVATE);
         admitted.enter(&mut again);
         assert_eq!(again.query.as_deref(), Some("a=1"));
         assert_eq!(again.headers.get("Cookie"), Some(&b"x=1; y=2"[..]));
@@ -181,9 +185,10 @@ fn tickets_and_cookies_are_for_one_page_and_one_path() {
                 "{context}"
             );
             if expected == "401" {
-                // Whoever had it has shown it at a wrong place.
+                // Whoever had it has shown it as another page. A wrong path is a mistake.
                 let right = get(&format!("ticket={ticket}"), &asked);
-                assert_eq!(worker.outcome(&*door, &right).await, "401", "{context}");
+                let expected = if path == "/prices" { "401" } else { "ann" };
+                assert_eq!(worker.outcome(&*door, &right).await, expected, "{context}");
             }
             let own = self::ticket(&worker, &*door, &asked).await.unwrap();
             let first = get(&format!("ticket={own}"), &asked);
@@ -198,6 +203,62 @@ fn tickets_and_cookies_are_for_one_page_and_one_path() {
                 "cookie {context}"
             );
         }
+    });
+}
+
+#[test]
+fn tickets_and_cookies_open_what_browsers_open_streams_by() {
+    let door = locked(&States::default());
+    run(good, |worker| async move {
+        let own = ticket(&worker, &*door, &[PAGE]).await.unwrap();
+        let (_, cookie) = enter(&worker, &*door, &own).await;
+        for (method, by_cookie) in [
+            (Method::Head, "ann"),
+            (Method::Post, "401"),
+            (Method::Put, "401"),
+            (Method::Delete, "401"),
+            (Method::Options, "401"),
+        ] {
+            let mut request = get("", &[PAGE, ("Cookie", &cookie)]);
+            request.method = method.clone();
+            let outcome = worker.outcome(&*door, &request).await;
+            assert_eq!(outcome, by_cookie, "{method:?}");
+            let unused = ticket(&worker, &*door, &[PAGE]).await.unwrap();
+            let query = format!("ticket={unused}");
+            let mut request = get(&query, &[PAGE]);
+            request.method = method.clone();
+            let outcome = worker.outcome(&*door, &request).await;
+            assert_eq!(outcome, "401", "{method:?}");
+            // It was not used up.
+            let outcome = worker.outcome(&*door, &get(&query, &[PAGE])).await;
+            assert_eq!(outcome, "ann", "{method:?}");
+        }
+    });
+}
+
+#[test]
+fn a_request_with_two_origins_is_refused() {
+    let door = locked(&States::default());
+    let other = ("Origin", "https://evil.example");
+    run(good, |worker| async move {
+        let ticket = ticket(&worker, &*door, &[PAGE]).await.unwrap();
+        let (_, cookie) = enter(&worker, &*door, &ticket).await;
+        let unused = self::ticket(&worker, &*door, &[PAGE]).await.unwrap();
+        for second in [other, PAGE] {
+            let query = format!("ticket={unused}");
+            let request = get(&query, &[PAGE, second]);
+            assert_eq!(worker.outcome(&*door, &request).await, "400");
+            let request = get("", &[PAGE, second, ("Cookie", &cookie)]);
+            assert_eq!(worker.outcome(&*door, &request).await, "400");
+            let asked = self::ticket(&worker, &*door, &[PAGE, second]).await;
+            assert_eq!(asked, Err(400));
+            // Without any of these it is no matter of the door.
+            let token = ("Authorization", "Bearer good");
+            let request = get("", &[PAGE, second, token]);
+            assert_eq!(worker.outcome(&*door, &request).await, "ann");
+        }
+        let request = get(&format!("ticket={unused}"), &[PAGE]);
+        assert_eq!(worker.outcome(&*door, &request).await, "ann");
     });
 }
 
@@ -286,6 +347,21 @@ fn no_ticket_stands_for_a_token_with_a_proof_of_possession() {
 }
 
 #[test]
+fn no_ticket_stands_for_what_a_service_looks_at_itself() {
+    let yaml = "ways: { tokens: { jwt: { issuer: id, audience: us, secret: a secret of more than 32 \
+                bytes for all } }, service: { ask: { url: http://sso.example/, id: [x-user] } } }\n\
+                auth: { any: [tokens, service] }\ntickets: true\n";
+    let door = door(yaml, &States::default()).unwrap();
+    assert!(door.gives_tickets());
+    let served = |_: &Request| (Duration::ZERO, Ok(Reply::new(204)));
+    run(served, |worker| async move {
+        let request = get("", &[("Authorization", "Bearer good")]);
+        assert!(worker.judge(&*door, &request).await.is_ok());
+        assert_eq!(ticket(&worker, &*door, &[]).await, Err(400));
+    });
+}
+
+#[test]
 fn cookies_outlive_the_process_with_its_key_and_not_without() {
     let states = [(); 3].map(|()| States::default());
     let doors = states.each_ref().map(locked);
@@ -307,7 +383,7 @@ fn cookies_outlive_the_process_with_its_key_and_not_without() {
 }
 
 #[test]
-fn whoever_may_not_come_in_gets_no_ticket_and_nobody_too_many() {
+fn refused_callers_get_no_ticket_and_tickets_of_a_caller_are_bounded() {
     let is_good = Rc::new(Cell::new(false));
     let door = locked(&States::default());
     run(issuer(&is_good), |worker| async move {
@@ -354,7 +430,9 @@ fn tokens_stand_elsewhere_only_where_the_way_says_so() {
     assert!(plain.secret_parameters().is_empty());
     run(good, |worker| async move {
         let protocols = ("Sec-WebSocket-Protocol", "chat, bearer, good");
-        for mut request in [get("b=1&access_token=good", &[]), get("b=1", &[protocols])] {
+        let upgrade = ("Upgrade", "WebSocket");
+        let handshake = [protocols, upgrade];
+        for mut request in [get("b=1&access_token=good", &[]), get("b=1", &handshake)] {
             assert_eq!(worker.outcome(&*plain, &request).await, "401");
             let admitted = worker.judge(&*more, &request).await.unwrap().unwrap();
             admitted.enter(&mut request);
@@ -366,17 +444,29 @@ fn tokens_stand_elsewhere_only_where_the_way_says_so() {
         assert_eq!(worker.outcome(&*more, &get("", &[token])).await, "ann");
         for (query, fields) in [
             ("access_token=good", &[token][..]),
-            ("access_token=good", &[protocols]),
-            ("", &[token, protocols]),
+            ("access_token=good", &handshake),
+            ("", &[token, protocols, upgrade]),
         ] {
             let outcome = worker.outcome(&*more, &get(query, fields)).await;
             assert_eq!(outcome, "400", "{query} {fields:?}");
         }
+        // Without a handshake nobody has asked for a subprotocol.
+        let mut post = get("", &handshake);
+        post.method = Method::Post;
+        for request in [
+            get("", &[protocols]),
+            get("", &[protocols, ("Upgrade", "h2c")]),
+            post,
+        ] {
+            assert_eq!(worker.outcome(&*more, &request).await, "401");
+        }
+        let request = get("", &[token, protocols]);
+        assert_eq!(worker.outcome(&*more, &request).await, "ann");
     });
 }
 
 #[test]
-fn a_place_that_stands_twice_is_reported() {
+fn a_repeated_entry_of_also_in_is_reported() {
     let twice = WAYS.replace("[query, subprotocol]", "[query, query]");
     let problems = door(&format!("{twice}auth: keyed\n"), &States::default());
     let problems = problems.err().unwrap();

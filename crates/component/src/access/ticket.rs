@@ -1,30 +1,35 @@
 //! Tickets: how browsers whose `EventSource` and `WebSocket` set no header fields get past a door.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use message::{Fault, Reply, Request};
+use message::{Fault, HeadersView, Reply, Request};
 
 use crate::access::{Door, RequestHead, decode_parameter, parameter_name};
+use crate::cookies;
 use crate::handler::{Handler, LocalFuture, Outcome, Services};
 
 /// The parameter of the query that carries a ticket.
 pub const TICKET_PARAMETER: &str = "ticket";
 /// The cookie by which a page comes again whose ticket has been used.
 pub const TICKET_COOKIE: &str = "intertie-ticket";
+/// Whether some door of this process takes tickets, or has taken them before a reload: browsers may
+/// have [`TICKET_COOKIE`] then.
+static ARE_IN_USE: AtomicBool = AtomicBool::new(false);
 /// What stands behind the path for which a ticket is given.
 const SUFFIX: &str = "/ticket";
 
-/// The addresses behind one door that take tickets.
+/// What the tickets of a door open.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum TicketScope {
-    /// Whatever path leads to the door: a ticket is for one of them.
+pub enum TicketTarget {
+    /// One path behind the door: the one that the ticket was asked for.
     Path,
-    /// `BASE/sse` and `BASE/ws` of a topic: a ticket is for both.
+    /// Both `BASE/sse` and `BASE/ws` of a topic.
     Topic(Arc<str>),
 }
 
-impl TicketScope {
-    /// The path for which a ticket has to be so that it opens this one.
+impl TicketTarget {
+    /// The path that a ticket must be bound to so that it opens this one.
     #[must_use]
     pub fn of<'a>(&self, path: &'a str) -> Option<&'a str> {
         match self {
@@ -83,23 +88,25 @@ pub fn tickets_of(query: &str) -> impl Iterator<Item = String> {
     parts.map(|part| decode_parameter(part.split_once('=').map_or("", |(_, value)| value)))
 }
 
-/// The values of a cookie of this name, in the order of the request: browsers send that of the
-/// longest path first (RFC 6265, section 5.4).
-pub fn cookies_of<'a>(
-    lines: impl Iterator<Item = &'a [u8]>,
-    name: &'a str,
-) -> impl Iterator<Item = &'a [u8]> {
-    let pairs = lines.flat_map(|line| line.split(|byte| *byte == b';'));
-    pairs.filter_map(move |pair| {
-        let (found, value) = pair.trim_ascii().split_at_checked(name.len())?;
-        (found == name.as_bytes()).then(|| value.strip_prefix(b"="))?
-    })
+/// Notes that a door takes tickets: from here on no flow forwards their cookie.
+pub fn note_ticket_door() {
+    ARE_IN_USE.store(true, Ordering::Relaxed);
 }
 
-/// Whether this is the name of the field with cookies.
+/// Whether a request with these fields has the cookie of a ticket, which is for doors alone.
+/// Browsers send it to every path below the one that it was set for, so other flows may get it.
+/// This is one load while no door takes tickets.
 #[must_use]
-pub fn is_cookie(field: &[u8]) -> bool {
-    field.eq_ignore_ascii_case(b"cookie")
+pub fn has_ticket_cookie(headers: HeadersView<'_>) -> bool {
+    ARE_IN_USE.load(Ordering::Relaxed)
+        && cookies::pairs(headers).any(|(name, _)| name == TICKET_COOKIE.as_bytes())
+}
+
+/// Takes the cookie of a ticket out of a request that its door has let in.
+pub fn drop_ticket_cookie(request: &mut Request) {
+    if has_ticket_cookie(request.headers.view()) {
+        request.headers = cookies::without(&request.headers, TICKET_COOKIE);
+    }
 }
 
 /// The reply of a door that gives no tickets.
@@ -110,14 +117,11 @@ pub(super) fn none_here() -> Box<Reply> {
 
 #[cfg(test)]
 mod tests {
-    use message::Headers;
-
     use super::*;
-    use crate::access::without_cookie;
 
     #[test]
     fn a_ticket_of_a_topic_is_for_its_two_addresses() {
-        let topic = TicketScope::Topic("/topics/prices".into());
+        let topic = TicketTarget::Topic("/topics/prices".into());
         for (path, expected) in [
             ("/topics/prices/sse", Some("/topics/prices")),
             ("/topics/prices/ws", Some("/topics/prices")),
@@ -129,24 +133,7 @@ mod tests {
         ] {
             assert_eq!(topic.of(path), expected, "{path}");
         }
-        assert_eq!(TicketScope::Path.of("/a/b"), Some("/a/b"));
-    }
-
-    #[test]
-    fn only_the_cookie_of_the_name_is_found_and_removed() {
-        let mut headers = Headers::new();
-        headers.append(
-            "Cookie",
-            "a=1; intertie-ticket=x; intertie-tickets=3;b=\"q\"",
-        );
-        headers.append("cookie", "intertie-ticket=y=");
-        let lines: Vec<Vec<u8>> = headers.view().iter().map(|it| it.2.to_vec()).collect();
-        let found: Vec<&[u8]> =
-            cookies_of(lines.iter().map(Vec::as_slice), TICKET_COOKIE).collect();
-        assert_eq!(found, [&b"x"[..], b"y="]);
-        let headers = without_cookie(&headers, TICKET_COOKIE);
-        let left: Vec<Vec<u8>> = headers.view().iter().map(|it| it.2.to_vec()).collect();
-        assert_eq!(left, [b"a=1; intertie-tickets=3; b=\"q\"".to_vec()]);
+        assert_eq!(TicketTarget::Path.of("/a/b"), Some("/a/b"));
     }
 
     #[test]

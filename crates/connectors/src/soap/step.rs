@@ -282,6 +282,7 @@ impl Soap {
             plan: &self.plan,
             request: &request,
             body_max: None,
+            truncates: false,
             step: &step,
             deadline: exchange.deadline,
         };

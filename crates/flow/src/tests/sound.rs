@@ -245,6 +245,7 @@ engine:
       upstream_idle: 7s, drain: 8s }
   log: { level: warn, format: json, access: true }
   trusted_proxies: [10.0.0.0/8, '::1']
+  egress: { allow: [10.1.0.0/16], deny: [10.1.2.3], ports: [8443], loop_id: shop }
 ---
 flow: a
 from: { http: / }
@@ -257,6 +258,8 @@ steps: [ send: b ]
         access_log,
         trusted_proxies,
         client_cert_header,
+        identity_field,
+        egress,
     } = loaded.plan.settings;
     let counts = (
         limits.head,
@@ -283,7 +286,10 @@ steps: [ send: b ]
         proxies.contains(address.parse().unwrap())
     };
     assert!(is_trusted("10.1.2.3") && is_trusted("::1") && !is_trusted("127.0.0.1"));
-    assert!(access_log && !client_cert_header);
+    assert_eq!(&*egress.loop_id, "shop");
+    assert!(egress.target("https://10.1.0.1:8443/").is_ok());
+    assert!(egress.target("https://10.1.2.3:8443/").is_err());
+    assert!(access_log && !client_cert_header && identity_field.is_none());
     assert_eq!(
         (loaded.engine.log.level, loaded.engine.log.format),
         (LogLevel::Warn, LogFormat::Json)

@@ -6,14 +6,15 @@ use std::sync::Arc;
 use access::deny::{Denied, Kind, NotAdded, Source};
 use auth::{DENIED_MAX, Revocations};
 use component::access::{Caller, decode_parameter};
+use component::audit::{Audit, Event, EventKind};
 use component::handler::{Handler, LocalFuture, Outcome, Services};
 use component::state::States;
 use journal::Keyed;
 use message::{Fault, Field, Kind as FaultKind, Method, Origin, Reply, Request};
 use serde_json::{Value, json};
 use steps::KeyedState;
-use tokio::sync::Mutex;
 
+use super::browsers::Hosts;
 use crate::data::denied;
 
 /// How many entries are listed when nobody says, and at most.
@@ -21,22 +22,27 @@ const LISTED: (usize, usize) = (1000, 10_000);
 /// The most bytes of an entry that is added.
 pub(super) const BODY_MAX: u64 = 8 * 1024;
 
+/// What the audit stream calls the page.
+const TARGET: &str = "admin deny";
+/// Why a change has failed.
+const NOT_WRITTEN: &str = "not_written";
+
 /// The deny list's page.
 pub(super) struct DenyPage {
     states: Arc<States>,
-    /// One change at a time, so that disk and memory have them in the same order.
-    changes: Mutex<()>,
+    hosts: Arc<Hosts>,
 }
 
 impl DenyPage {
-    pub fn new(states: &Arc<States>) -> Self {
+    pub fn new(states: &Arc<States>, hosts: &Arc<Hosts>) -> Self {
         Self {
             states: Arc::clone(states),
-            changes: Mutex::default(),
+            hosts: Arc::clone(hosts),
         }
     }
 
     async fn answer(&self, request: &Request) -> Result<Reply, Fault> {
+        super::refuse_pages(&self.hosts, request, &Audit::of(&self.states), TARGET)?;
         let revocations = Revocations::of(&self.states);
         let keyed = KeyedState::of(&self.states).keyed().cloned();
         let Some(keyed) = keyed.filter(|_| revocations.is_on()) else {
@@ -51,6 +57,18 @@ impl DenyPage {
         }
     }
 
+    /// Tells the audit stream that the list has changed, or was to and could not be written.
+    fn audit(&self, kind: EventKind, request: &Request, (entry, is_written): (&Value, bool)) {
+        Audit::of(&self.states).record(|| {
+            let event = match is_written {
+                true => Event::success(kind),
+                false => Event::failure(kind, NOT_WRITTEN),
+            };
+            let event = event.of_request(request);
+            event.with_target("deny list").with("entry", entry.clone())
+        });
+    }
+
     /// Adds an entry: it is in force at once, and the answer says that it is on the disk.
     async fn add(
         &self,
@@ -58,7 +76,6 @@ impl DenyPage {
         revocations: &Revocations,
         keyed: &Keyed,
     ) -> Result<Reply, Fault> {
-        super::refuse_other_origin(request)?;
         // A web page may send forms and texts to any address, but JSON only where it is allowed to.
         let media_type = request.headers.view().first(Field::ContentType);
         let media_type = media_type
@@ -73,7 +90,7 @@ impl DenyPage {
         let body = std::str::from_utf8(request.body.as_bytes());
         let body = body.map_err(|_| Fault::invalid("the entry is not UTF-8"))?;
         let entry = Denied::of_line(body).map_err(Fault::invalid)?;
-        let _change = self.changes.lock().await;
+        let _change = revocations.change().await;
         let is_known = revocations.has(Source::Journal, entry.kind, &entry.name);
         match revocations.add(entry.clone()) {
             Ok(()) => {}
@@ -90,7 +107,9 @@ impl DenyPage {
             by = by(request), "denied"
         );
         let shown = entry.members();
-        denied::keep(keyed, entry).await.map_err(|error| {
+        let kept = denied::keep(keyed, &entry).await;
+        self.audit(EventKind::DenyAdded, request, (&shown, kept.is_ok()));
+        kept.map_err(|error| {
             let detail = "the entry is in force, but it could not be written: a restart forgets it";
             not_written(detail, &error)
         })?;
@@ -106,13 +125,12 @@ impl DenyPage {
         revocations: &Revocations,
         keyed: &Keyed,
     ) -> Result<Reply, Fault> {
-        super::refuse_other_origin(request)?;
         let Some((kind, name)) = &query.named else {
             return Err(Fault::invalid(
-                "name the entry: `?jti=`, `?sub=` or `?key=`",
+                "name the entry: `?jti=`, `?sub=`, `?key=`, `?sid=` or `?login=`",
             ));
         };
-        let _change = self.changes.lock().await;
+        let _change = revocations.change().await;
         if !revocations.has(Source::Journal, *kind, name) {
             return Err(match revocations.has(Source::File, *kind, name) {
                 true => {
@@ -122,14 +140,18 @@ impl DenyPage {
                 false => Fault::invalid("there is no such entry").with_status(404),
             });
         }
-        denied::forget(keyed, *kind, name)
-            .await
-            .map_err(|error| not_written("the entry could not be removed", &error))?;
+        let entry = json!({ kind.name(): name });
+        let forgotten = denied::forget(keyed, *kind, name).await;
+        forgotten.map_err(|error| {
+            self.audit(EventKind::DenyRemoved, request, (&entry, false));
+            not_written("the entry could not be removed", &error)
+        })?;
         revocations.remove(*kind, name);
         tracing::info!(
             target: "auth", kind = kind.name(), name, peer = %request.peer, by = by(request),
             "denied no more"
         );
+        self.audit(EventKind::DenyRemoved, request, (&entry, true));
         Ok(Reply::new(204))
     }
 }
@@ -163,7 +185,8 @@ impl Query {
                 })?;
                 query.limit = Some(limit);
             } else {
-                let detail = "one of `jti`, `sub` and `key` is known, and `limit`, each once";
+                let detail = "one of `jti`, `sub`, `key`, `sid` and `login` is known, and `limit`, \
+                              each once";
                 return Err(Fault::invalid(detail));
             }
         }
@@ -204,6 +227,12 @@ fn not_written(detail: &'static str, error: &journal::Refusal) -> Fault {
 
 impl Handler for DenyPage {
     fn reads_body(&self) -> bool {
+        true
+    }
+
+    /// What has been written to the data folder holds in memory, too, and the audit stream is told,
+    /// also when the client has left.
+    fn detaches(&self) -> bool {
         true
     }
 

@@ -2,7 +2,7 @@
 
 use access::deny::{Change, Denied, Kind};
 use anyhow::Context;
-use auth::{CLOCK_SKEW_MAX, Revocations};
+use auth::{CLOCK_SKEW_MAX, DENIED_TABLE as TABLE, Revocations, denied_key, denied_row};
 use bytes::Bytes;
 use component::state::States;
 use journal::{Keyed, Refusal};
@@ -10,8 +10,6 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use steps::KeyedState;
 
-/// The table of the keyed state.
-const TABLE: &str = "denied";
 /// How many rows are read at a time.
 const ROWS: usize = 1000;
 /// How often rows are removed whose entries have expired.
@@ -103,10 +101,9 @@ async fn remove_expired(keyed: &Keyed) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// When it cannot be written.
-pub(crate) async fn keep(keyed: &Keyed, entry: Denied) -> Result<(), Refusal> {
-    let key = key(entry.kind, &entry.name);
-    let line = Change::Add(entry).to_line();
-    keyed.put(TABLE, key, Bytes::from(line.into_bytes())).await
+pub(crate) async fn keep(keyed: &Keyed, entry: &Denied) -> Result<(), Refusal> {
+    let (key, line) = denied_row(entry);
+    keyed.put(TABLE, key, line).await
 }
 
 /// Keeps that an entry is removed.
@@ -114,9 +111,5 @@ pub(crate) async fn keep(keyed: &Keyed, entry: Denied) -> Result<(), Refusal> {
 /// # Errors
 /// When it cannot be written.
 pub(crate) async fn forget(keyed: &Keyed, kind: Kind, name: &str) -> Result<(), Refusal> {
-    keyed.delete(TABLE, key(kind, name)).await
-}
-
-fn key(kind: Kind, name: &str) -> Bytes {
-    Bytes::from(format!("{}/{name}", kind.name()).into_bytes())
+    keyed.delete(TABLE, denied_key(kind, name)).await
 }

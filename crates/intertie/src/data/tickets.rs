@@ -8,7 +8,7 @@ use journal::Keyed;
 
 /// The table of the keyed state.
 const TABLE: &str = "tickets";
-/// The key of the key.
+/// The row of the key.
 const KEY: &[u8] = b"key";
 
 /// Uses the key that is kept, or makes one and keeps it.

@@ -2,6 +2,7 @@
 
 mod docs;
 
+use base64ct::{Base64, Encoding as _};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -33,7 +34,9 @@ fn secrets_of(text: &str) -> flow::KnownSecrets {
     let is_name = |word: &&str| word.contains('_') && word.chars().all(|it| !it.is_lowercase());
     let declares = text.contains("secrets:");
     let names = words.filter(|word| declares && is_name(word));
-    let values = names.map(|name| (name.to_owned(), format!("secret-{name}")));
+    // Some have to be Base64 of so many bytes.
+    let value = |name: &str| Base64::encode_string(format!("secret of {name:-<20}").as_bytes());
+    let values = names.map(|name| (name.to_owned(), value(name)));
     flow::KnownSecrets {
         values: config::Secrets::new(values.collect()),
         is_incomplete: false,
@@ -86,6 +89,7 @@ fn step_and_flow_codes() -> impl Iterator<Item = &'static CodeInfo> {
         topics::codes::ALL,
         topics::websocket::codes::ALL,
         topics::poll::codes::ALL,
+        topics::websub::codes::ALL,
     ];
     all.into_iter().flatten()
 }

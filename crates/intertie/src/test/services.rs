@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use component::egress::{Refusal, Target};
 use component::exchange::Exchange;
 use component::forward::ForwardPlan;
 use component::handler::{Call, Callee, LocalFuture, Outbound, Outcome, Services, Work, within};
@@ -233,6 +234,10 @@ impl Services for TestServices<'_> {
 
     fn resources(&self) -> &Resources {
         &self.resources
+    }
+
+    fn egress(&self, url: &str) -> Result<Target, Refusal> {
+        self.plan.settings.egress.target(url)
     }
 
     fn visit(&self, exchange: &Exchange, place: u32) {

@@ -1,74 +1,54 @@
-//! Doors that know callers by their certificates: in the handshake, in a session that is taken up
-//! again, by what a trusted proxy says, with lists of revoked ones, and as the holders of tokens.
+//! Callers that are known by their client certificates: from a full handshake, in a resumed TLS
+//! session and from `Client-Cert` of a trusted proxy; with revocation lists; and as the holders of
+//! tokens that are bound to a certificate (RFC 8705).
 
 use std::process::{Command, Output, Stdio};
 
 use aws_lc_rs::digest::{SHA256, digest};
 use base64ct::{Base64, Encoding as _};
 use serde_json::{Value, json};
-use testkit::{
-    Authority, ClientNames, Issued, RawClient, StrictBackend, TempDir, free_port, wait_until,
-};
+use testkit::{ClientNames, Issued, RawClient, StrictBackend, TempDir, free_port, wait_until};
 
 use crate::auth::{Issuer, Signer, base64};
-use crate::support::{Engine, output};
+use crate::support::{Engine, TlsFolder, output, post};
 
-/// Flows in a folder with certificates.
-struct Place {
-    folder: TempDir,
-    authority: Authority,
+/// A listener of an engine that may ask for certificates, and the clients' certificates.
+struct Site {
+    tls: TlsFolder,
     port: u16,
 }
 
-impl Place {
+impl Site {
     fn new() -> Self {
-        let place = Self {
-            folder: TempDir::new(),
-            authority: Authority::new("ours"),
+        Self {
+            tls: TlsFolder::new(),
             port: free_port(),
-        };
-        place.folder.write("ca.pem", place.authority.pem());
-        place.put("server", &place.authority.issue(&["localhost"]));
-        place
-    }
-
-    fn put(&self, name: &str, issued: &Issued) {
-        self.folder.write(&format!("{name}.key"), &issued.key);
-        self.folder.write(&format!("{name}.pem"), &issued.cert);
+        }
     }
 
     /// A client of this URI.
     fn client(&self, name: &str, uri: &str) -> Issued {
-        let issued = self.authority.issue_client(&ClientNames {
+        let issued = self.tls.authority.issue_client(&ClientNames {
             uris: &[uri],
             ..ClientNames::default()
         });
-        self.put(name, &issued);
+        self.tls.put(name, &issued);
         issued
     }
 
-    fn path(&self, name: &str) -> String {
-        self.folder.path().join(name).display().to_string()
-    }
-
-    /// Runs these documents; `TRIGGER` stands for the listener that may ask for certificates.
+    /// Runs these documents; `TRIGGER` stands for the listener.
     fn run(&self, tls: &str, documents: &str) -> Engine {
         let tls = format!("cert: server.pem, key: server.key, client_ca: ca.pem{tls}");
         let trigger = format!("listen: 'localhost:{}', tls: {{ {tls} }}", self.port);
-        let documents = documents.replace("TRIGGER", &trigger);
-        self.folder.write("flow.yaml", &documents);
-        Engine::run(&[self.folder.path()], &[])
+        self.tls.run(&documents.replace("TRIGGER", &trigger))
     }
 
-    fn curl(&self, who: Option<&str>, arguments: &[&str]) -> Command {
-        let mut command = Command::new("curl");
-        command
-            .args(["--silent", "--show-error", "--max-time", "20"])
-            .args(["--cacert", &self.path("ca.pem")])
-            .args(arguments);
-        if let Some(who) = who {
-            let (cert, key) = (format!("{who}.pem"), format!("{who}.key"));
-            command.args(["--cert", &self.path(&cert), "--key", &self.path(&key)]);
+    /// A curl that shows the certificate of this name.
+    fn curl(&self, certificate: Option<&str>, arguments: &[&str]) -> Command {
+        let mut command = self.tls.curl("20", arguments);
+        if let Some(name) = certificate {
+            let path = |extension: &str| self.tls.path(&format!("{name}.{extension}"));
+            command.args(["--cert", &path("pem"), "--key", &path("key")]);
         }
         command
     }
@@ -103,13 +83,13 @@ fn keys(key: &str) -> String {
 
 #[test]
 fn a_certificate_opens_a_door_over_both_versions_and_in_resumed_sessions() {
-    let place = Place::new();
+    let site = Site::new();
     let backend = StrictBackend::start();
-    place.client("one", "spiffe://us/shop/1");
-    place.client("desk", "spiffe://us/desk");
-    place.client("other", "spiffe://us/other");
-    place.folder.write("keys", &keys(KEY));
-    let engine = place.run(
+    site.client("one", "spiffe://us/shop/1");
+    site.client("desk", "spiffe://us/desk");
+    site.client("other", "spiffe://us/other");
+    site.tls.folder.write("keys", &keys(KEY));
+    let engine = site.run(
         ", client_auth: optional",
         &format!(
             "engine:\n  auth:\n{WAYS}---\n\
@@ -126,7 +106,7 @@ fn a_certificate_opens_a_door_over_both_versions_and_in_resumed_sessions() {
         ),
     );
     for version in ["--http1.1", "--http2"] {
-        let ask = |who, path| place.ask(who, path, &[version]);
+        let ask = |who, path| site.ask(who, path, &[version]);
         let (status, body) = ask(Some("one"), "/who");
         assert_eq!(status, 200, "{version} {body}");
         let who: Value = serde_json::from_str(&body).unwrap();
@@ -148,7 +128,7 @@ fn a_certificate_opens_a_door_over_both_versions_and_in_resumed_sessions() {
         assert_eq!(ask(None, "/any").0, 401, "{version}");
         // What the request shows itself counts, and a wrong key does not fall through.
         let with = |key: &str| {
-            place.ask(
+            site.ask(
                 Some("one"),
                 "/any",
                 &[version, "-H", &format!("X-Api-Key: {key}")],
@@ -164,17 +144,17 @@ fn a_certificate_opens_a_door_over_both_versions_and_in_resumed_sessions() {
             "-H",
             "Client_Cert: :AA==:",
         ];
-        assert_eq!(place.ask(Some("one"), "/back", &forged).0, 200);
+        assert_eq!(site.ask(Some("one"), "/back", &forged).0, 200);
         let seen = backend.requests().pop().unwrap();
         assert_eq!(
             (seen.header("Client-Cert"), seen.header("Client_Cert")),
             (None, None)
         );
-        let (_, body) = place.ask(None, "/open", &forged);
+        let (_, body) = site.ask(None, "/open", &forged);
         assert_eq!(body, r#"{"who":null,"cert":null}"#, "{version}");
     }
     // One process of curl takes the session up again.
-    let url = format!("https://localhost:{}/any", place.port);
+    let url = format!("https://localhost:{}/any", site.port);
     let twice = [
         "--http1.1",
         "-H",
@@ -184,16 +164,9 @@ fn a_certificate_opens_a_door_over_both_versions_and_in_resumed_sessions() {
         "-o",
         "/dev/null",
     ];
-    let mut command = place.curl(Some("one"), &twice);
+    let mut command = site.curl(Some("one"), &twice);
     let shown = command.args([&url, &url, &url]).output().unwrap();
-    let resumed = || {
-        let page = engine.get("/metrics").text();
-        let lines = page
-            .lines()
-            .filter(|it| it.starts_with("intertie_tls_resumptions"));
-        let counts = lines.filter_map(|it| it.rsplit_once(' ')?.1.parse::<f64>().ok());
-        counts.sum::<f64>()
-    };
+    let resumed = || engine.metric("intertie_tls_resumptions_total");
     assert!(
         String::from_utf8_lossy(&shown.stdout).starts_with("200 "),
         "{shown:?}"
@@ -208,22 +181,20 @@ fn a_certificate_opens_a_door_over_both_versions_and_in_resumed_sessions() {
 
 #[test]
 fn a_stream_ends_with_its_certificate() {
-    let place = Place::new();
-    let engine = place.run(
+    let site = Site::new();
+    let engine = site.run(
         "",
         "engine: { auth: { tills: { mtls: { dns: till } } } }\n---\n\
          flow: who\nfrom: { http: { path: /who, TRIGGER } }\nauth: tills\n\
          steps: [ reply: { body: in } ]\n---\n\
          topic: prices\npayload: event\ndurability: memory\nsubscribe: { auth: tills, TRIGGER }\n",
     );
-    place.put("short", &place.authority.issue_for_seconds("till", 8));
-    let mut stream = place.curl(Some("short"), &["--no-buffer", "--http1.1"]);
-    stream.arg(format!(
-        "https://localhost:{}/topics/prices/sse",
-        place.port
-    ));
+    site.tls
+        .put("short", &site.tls.authority.issue_for_seconds("till", 8));
+    let mut stream = site.curl(Some("short"), &["--no-buffer", "--http1.1"]);
+    stream.arg(format!("https://localhost:{}/topics/prices/sse", site.port));
     let stream = stream.stdout(Stdio::piped()).spawn().unwrap();
-    assert_eq!(place.status(Some("short"), "/who"), 200);
+    assert_eq!(site.status(Some("short"), "/who"), 200);
     let Output { stdout, .. } = stream.wait_with_output().unwrap();
     let text = String::from_utf8_lossy(&stdout);
     assert!(text.contains("expired"), "{text}");
@@ -232,15 +203,15 @@ fn a_stream_ends_with_its_certificate() {
 
 #[test]
 fn revoked_certificates_do_not_come_in_and_open_connections_end() {
-    let place = Place::new();
+    let site = Site::new();
     let (one, two) = (
-        place.client("one", "spiffe://us/shop/1"),
-        place.client("two", "spiffe://us/shop/2"),
+        site.client("one", "spiffe://us/shop/1"),
+        site.client("two", "spiffe://us/shop/2"),
     );
-    place
+    site.tls
         .folder
-        .write("list.crl", &place.authority.revoke(&[&two], 3600));
-    let engine = place.run(
+        .write("list.crl", &site.tls.authority.revoke(&[&two], 3600));
+    let engine = site.run(
         ", client_crls: [list.crl]",
         &format!(
             "engine:\n  auth:\n{}---\n\
@@ -250,44 +221,41 @@ fn revoked_certificates_do_not_come_in_and_open_connections_end() {
             "    shops: { mtls: {} }\n"
         ),
     );
-    assert_eq!(place.status(Some("one"), "/who"), 200);
+    assert_eq!(site.status(Some("one"), "/who"), 200);
     assert_eq!(
-        place.status(Some("two"), "/who"),
+        site.status(Some("two"), "/who"),
         0,
         "refused while it shakes hands"
     );
-    let mut stream = place.curl(Some("one"), &["--no-buffer", "--http1.1"]);
-    stream.arg(format!(
-        "https://localhost:{}/topics/prices/sse",
-        place.port
-    ));
+    let mut stream = site.curl(Some("one"), &["--no-buffer", "--http1.1"]);
+    stream.arg(format!("https://localhost:{}/topics/prices/sse", site.port));
     let mut stream = stream.stdout(Stdio::null()).spawn().unwrap();
-    assert_eq!(place.status(Some("one"), "/who"), 200);
+    assert_eq!(site.status(Some("one"), "/who"), 200);
     assert!(stream.try_wait().unwrap().is_none());
-    place
+    site.tls
         .folder
-        .write("list.crl", &place.authority.revoke(&[&one], 3600));
+        .write("list.crl", &site.tls.authority.revoke(&[&one], 3600));
     wait_until("the stream has ended", || {
         stream.try_wait().unwrap().is_some()
     });
-    assert_eq!(place.status(Some("one"), "/who"), 0);
-    assert_eq!(place.status(Some("two"), "/who"), 200);
+    assert_eq!(site.status(Some("one"), "/who"), 0);
+    assert_eq!(site.status(Some("two"), "/who"), 200);
     // A list that has ended says nothing of anybody.
-    place
+    site.tls
         .folder
-        .write("list.crl", &place.authority.revoke(&[], 0));
-    wait_until("nobody comes in", || place.status(Some("two"), "/who") == 0);
+        .write("list.crl", &site.tls.authority.revoke(&[], 0));
+    wait_until("nobody comes in", || site.status(Some("two"), "/who") == 0);
     // What is no list changes nothing.
-    place.folder.write("list.crl", "nonsense");
+    site.tls.folder.write("list.crl", "nonsense");
     engine.process.wait_for("IT0301");
     engine.stop();
 }
 
 #[test]
-fn what_a_trusted_proxy_says_of_the_client_counts() {
-    let place = Place::new();
+fn the_client_cert_header_of_a_trusted_proxy_is_believed() {
+    let site = Site::new();
     let backend = StrictBackend::start();
-    let one = place.client("one", "spiffe://us/shop/1");
+    let one = site.client("one", "spiffe://us/shop/1");
     let [trusted, other] = [free_port(), free_port()];
     let flow = |name: &str, port: u16| {
         format!(
@@ -298,7 +266,7 @@ fn what_a_trusted_proxy_says_of_the_client_counts() {
             backend.port()
         )
     };
-    place.folder.write(
+    site.tls.folder.write(
         "flow.yaml",
         &format!(
             "engine:\n  auth:\n    shops: {{ mtls: {{ uri: spiffe://us/shop/1 }} }}\n  listeners:\n    \
@@ -309,7 +277,7 @@ fn what_a_trusted_proxy_says_of_the_client_counts() {
             flow("far", other)
         ),
     );
-    let engine = Engine::run(&[place.folder.path()], &[]);
+    let engine = Engine::run(&[site.tls.folder.path()], &[]);
     let der: String = one
         .cert
         .lines()
@@ -351,12 +319,12 @@ fn what_a_trusted_proxy_says_of_the_client_counts() {
 
 #[test]
 fn a_token_that_is_bound_to_a_certificate_is_taken_from_its_holder_alone() {
-    let place = Place::new();
-    let one = place.client("one", "spiffe://us/shop/1");
-    place.client("two", "spiffe://us/shop/2");
+    let site = Site::new();
+    let one = site.client("one", "spiffe://us/shop/1");
+    site.client("two", "spiffe://us/shop/2");
     let key = Signer::new("a");
     let issuer = Issuer::new(&[&key]);
-    let engine = place.run(
+    let engine = site.run(
         ", client_auth: optional",
         &format!(
             "engine:\n  auth:\n    staff: {{ jwt: {{ issuer: \"{}\", audience: shop }} }}\n---\n\
@@ -375,7 +343,7 @@ fn a_token_that_is_bound_to_a_certificate_is_taken_from_its_holder_alone() {
     let token = key.token(&issuer.url(), json!({ "cnf": { "x5t#S256": hash } }));
     let field = format!("Authorization: Bearer {token}");
     for version in ["--http1.1", "--http2"] {
-        let status = |who| place.ask(who, "/who", &[version, "-H", &field]).0;
+        let status = |who| site.ask(who, "/who", &[version, "-H", &field]).0;
         assert_eq!(status(Some("one")), 200, "{version}");
         assert_eq!(status(Some("two")), 401, "{version}");
         assert_eq!(status(None), 401, "{version}");
@@ -384,7 +352,7 @@ fn a_token_that_is_bound_to_a_certificate_is_taken_from_its_holder_alone() {
 }
 
 #[test]
-fn doors_that_nobody_could_open_are_refused() {
+fn auth_that_no_caller_can_satisfy_is_refused() {
     let folder = TempDir::new();
     let check = |text: &str| {
         folder.write("flow.yaml", text);
@@ -403,4 +371,25 @@ fn doors_that_nobody_could_open_are_refused() {
     assert!(check(&format!("{header}{flow}")).contains("IT0239"));
     let wrong = "engine: { auth: { shops: { mtls: { fingerprint: ab } } } }\n";
     assert!(check(wrong).contains("IT0700"));
+}
+
+#[test]
+fn the_deny_list_has_those_who_are_known_by_certificates() {
+    let site = Site::new();
+    site.client("one", "spiffe://us/shop/1");
+    site.client("two", "spiffe://us/shop/2");
+    let engine = site.run(
+        "",
+        "engine:\n  auth: { shops: { mtls: { uri: spiffe://us/shop/* } } }\n  deny: {}\n  \
+         admin: { operate: none }\n---\n\
+         flow: who\nfrom: { http: { path: /who, TRIGGER } }\nauth: shops\n\
+         steps: [ map: $auth.id ]\n",
+    );
+    let both = || ["one", "two"].map(|who| site.status(Some(who), "/who"));
+    assert_eq!(both(), [200, 200]);
+    let entry = r#"{"sub":"spiffe://us/shop/1"}"#;
+    let denied = post(engine.admin, "/deny", "application/json", entry);
+    assert_eq!(denied.status, 201);
+    assert_eq!(both(), [403, 200]);
+    engine.stop();
 }

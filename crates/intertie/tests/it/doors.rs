@@ -179,7 +179,7 @@ fn a_bad_auth_of_a_listener_is_reported_once() {
 }
 
 #[test]
-fn the_admin_port_shows_and_does_what_the_caller_may() {
+fn the_admin_port_enforces_view_and_operate() {
     let (folder, port) = (TempDir::new(), free_port());
     let [viewer, operator] = keys(
         &folder,
@@ -243,7 +243,7 @@ fn the_admin_port_shows_and_does_what_the_caller_may() {
 }
 
 #[test]
-fn the_file_says_where_the_admin_port_is() {
+fn the_admin_port_listens_where_the_file_says() {
     let (folder, port) = (TempDir::new(), free_port());
     let (first, second) = (free_port(), free_port());
     let files = |admin: u16| {
@@ -275,12 +275,103 @@ fn the_file_says_where_the_admin_port_is() {
 }
 
 #[test]
+fn web_pages_neither_operate_the_admin_port_nor_read_what_is_denied() {
+    let (folder, port) = (TempDir::new(), free_port());
+    let [operator] = keys(&folder, "partners.keys", [("ann", &[])]);
+    keys(&folder, "staff.keys", [("bob", &[])]);
+    let files = |admin: &str| {
+        let text = format!(
+            "engine:\n  listen: '127.0.0.1:{port}'\n{WAYS}  deny: {{}}\n  admin: {admin}\n---\n\
+             flow: a\nfrom: {{ http: GET / }}\nauth: none\nsteps: [ reply: {{ body: a }} ]\n"
+        );
+        folder.write("flows.yaml", &text);
+    };
+    files("{ operate: none, hosts: [admin.internal] }");
+    let engine = Engine::run(&[folder.path()], &[]);
+    let admin = engine.admin;
+    let ask = |(method, target): (&str, &str), key: &str, fields: &str| {
+        let mut client = RawClient::connect(admin);
+        let key = match key {
+            "" => String::new(),
+            key => format!("X-Api-Key: {key}\r\n"),
+        };
+        let body = if method == "POST" {
+            "{\"sub\":\"eve\"}"
+        } else {
+            ""
+        };
+        client.send(format!(
+            "{method} {target} HTTP/1.1\r\n{fields}{key}Content-Type: application/json\r\n\
+             Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
+            body.len()
+        ));
+        client.response().status
+    };
+    let own = format!("Host: 127.0.0.1:{admin}\r\n");
+    let requests = [
+        (("POST", "/reload"), 200),
+        (("POST", "/deny"), 201),
+        (("GET", "/deny"), 200),
+        (("DELETE", "/deny?sub=eve"), 204),
+    ];
+    let refused = [
+        "Host: evil.example\r\n".to_owned(),
+        format!("Host: evil.example:{admin}\r\nOrigin: http://evil.example:{admin}\r\n"),
+        "Host: evil.example\r\nSec-Fetch-Site: same-origin\r\n".to_owned(),
+        format!("{own}Sec-Fetch-Site: cross-site\r\n"),
+        format!("{own}Sec-Fetch-Site: same-site\r\n"),
+        format!("{own}Origin: https://evil.example\r\n"),
+        format!("{own}Origin: null\r\n"),
+    ];
+    for fields in &refused {
+        for (request, _) in requests {
+            assert_eq!(ask(request, "", fields), 403, "{request:?} {fields}");
+        }
+        // Probes and scrapers go on.
+        assert_eq!(ask(("GET", "/health"), "", fields), 200);
+        assert_eq!(ask(("GET", "/metrics"), "", fields), 200);
+    }
+    for fields in [
+        own.clone(),
+        format!("Host: localhost:{admin}\r\n"),
+        "Host: [::1]\r\n".to_owned(),
+        "Host: admin.internal\r\n".to_owned(),
+        format!("{own}Origin: http://127.0.0.1:{admin}\r\nSec-Fetch-Site: same-origin\r\n"),
+    ] {
+        for (request, status) in requests {
+            assert_eq!(ask(request, "", &fields), status, "{request:?} {fields}");
+        }
+    }
+    // Who shows a credential is no page that only knows a name.
+    files("{ view: partners, operate: partners }");
+    assert_eq!(ask(("POST", "/reload"), "", &own), 200);
+    for (request, status) in requests {
+        assert_eq!(ask(request, "", &own), 401, "{request:?}");
+        assert_eq!(ask(request, &operator, "Host: ops.example\r\n"), status);
+        for fields in &refused[3..] {
+            assert_eq!(ask(request, &operator, fields), 403, "{request:?} {fields}");
+        }
+    }
+    // The log says who has changed the list, and where nobody can be told apart from where.
+    let log = engine.stop();
+    let changes = log.lines().filter(|it| it.contains("\"name\":\"eve\""));
+    let is_known = |line: &&str| line.contains("\"by\":\"ann\"");
+    let (known, unknown): (Vec<&str>, Vec<&str>) = changes.partition(is_known);
+    assert_eq!((known.len(), unknown.len()), (2, 10), "{log}");
+    assert!(unknown.iter().all(|it| it.contains("127.0.0.1")), "{log}");
+}
+
+#[test]
 fn bad_settings_of_the_admin_port_are_reported() {
     let folder = TempDir::new();
     let keys = "{ api_key: { keys: partners.keys } }";
     folder.write("partners.keys", "");
     let one = format!("{{ partners: {keys} }}");
     let two = format!("{{ partners: {keys}, staff: {keys} }}");
+    let shown = "{ shops: { mtls: {} } }";
+    let login = "{ people: { oidc: { issuer: 'https://id.example', client_id: a, public_url: \
+                 'https://shop.example' } } }";
+    let both = format!("{{ partners: {keys}, {}", &login[2..]);
     let signed = "{ hook: { hmac: { scheme: github, secret: a secret that both share } } }";
     for (ways, admin, expected) in [
         (&*one, "{ listen: nowhere }", "IT0213"),
@@ -294,6 +385,25 @@ fn bad_settings_of_the_admin_port_are_reported() {
             "IT0230",
         ),
         (signed, "{ view: hook }", "IT0724"),
+        (signed, "{ operate: hook }", "IT0724"),
+        (shown, "{ view: shops }", "IT0724"),
+        (shown, "{ operate: '$auth.id == \"a\"' }", "IT0724"),
+        (login, "{ operate: people }", "IT0724"),
+        (
+            &both,
+            "{ view: partners, operate: { any: [partners, people] } }",
+            "IT0724",
+        ),
+        (&one, "{ hosts: ['http://a'] }", "IT0724"),
+        (&one, "{ hosts: ['a:1'] }", "IT0724"),
+        (&one, "{ hosts: a }", "IT01"),
+        (&one, "{ hosts: [admin.internal], operate: none }", ""),
+        (&one, "{ hosts: [admin.internal] }", ""),
+        (
+            &one,
+            "{ hosts: [admin.internal], view: partners, operate: partners }",
+            "IT0724",
+        ),
         (&one, "{ shown: partners }", "IT0111"),
         (
             &one,
@@ -325,7 +435,7 @@ fn bad_settings_of_the_admin_port_are_reported() {
 }
 
 #[test]
-fn callers_meet_no_results_and_keys_of_others() {
+fn cached_results_and_idempotency_keys_belong_to_their_caller() {
     let (folder, port) = (TempDir::new(), free_port());
     let [ann, bob] = keys(&folder, "partners.keys", [("ann", &[]), ("bob", &[])]);
     let flow = |name: &str, step: &str| {
@@ -510,6 +620,11 @@ fn check_warns_about_what_is_open_or_in_clear_text() {
 
     // Those who decide are asked in clear text.
     let local = flow("a", "127.0.0.1:8080", "");
+    let oidc = |issuer: &str| {
+        format!(
+            "oidc: {{ issuer: {issuer}, client_id: shop, public_url: 'http://localhost:8080' }}"
+        )
+    };
     for (way, expected) in [
         (
             "jwt: { issuer: 'http://id.example', audience: a }",
@@ -529,6 +644,21 @@ fn check_warns_about_what_is_open_or_in_clear_text() {
         ),
         ("ask: { url: 'http://sso.example/' }", &["IT0721 2"]),
         ("ask: { url: 'http://127.0.0.1:4180/' }", &none),
+        (&oidc("'http://id.example'"), &["IT0721 2"]),
+        (&oidc("'http://127.0.0.1:5556'"), &none),
+        (&oidc("'https://id.example'"), &none),
+        (
+            &oidc("'https://id.example', token_url: 'http://id.example/token'"),
+            &["IT0721 2"],
+        ),
+        (
+            &oidc("'https://id.example', jwks: 'http://id.example/keys'"),
+            &["IT0721 2"],
+        ),
+        (
+            &oidc("'https://id.example', jwks_origin: 'http://keys.example'"),
+            &["IT0721 2"],
+        ),
     ] {
         let text = format!("engine:\n  auth: {{ way: {{ {way} }} }}\n  env: [PATH]\n{local}");
         let found = problems(&folder, &text);
@@ -571,7 +701,7 @@ fn check_warns_about_secrets_in_files_and_does_not_show_them() {
 }
 
 #[test]
-fn what_is_wrong_with_auth_is_said_once_with_what_to_write() {
+fn mistakes_in_auth_are_reported_once_with_a_hint() {
     let folder = TempDir::new();
     let flow = |auth: &str| {
         format!(

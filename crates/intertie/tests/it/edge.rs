@@ -31,14 +31,6 @@ fn curl(folder: &TempDir, arguments: &[&str]) -> (bool, String) {
     (output.status.success(), text(&output.stdout))
 }
 
-fn metric(engine: &Engine, name: &str) -> f64 {
-    let page = engine.get("/metrics").text();
-    let line = page
-        .lines()
-        .find(|line| line.starts_with(&format!("{name} ")));
-    line.unwrap().split(' ').nth(1).unwrap().parse().unwrap()
-}
-
 /// The values of a field in what curl shows, in order.
 fn fields<'a>(shown: &'a str, name: &str) -> Vec<&'a str> {
     let head = shown.split("\r\n\r\n").next().unwrap_or_default();
@@ -124,7 +116,7 @@ fn the_client_is_who_the_proxy_protocol_says() {
     assert_eq!(request.all("X-Forwarded-For"), ["203.0.113.9"]);
     drop(client);
     let name = "intertie_connections_refused_by_proxy_protocol_total";
-    assert_eq!(metric(&engine, name), 0.0);
+    assert_eq!(engine.metric(name), 0.0);
     let mut plain = RawClient::connect(port);
     plain.send(WHO);
     assert!(plain.is_closed(), "a connection without a header");
@@ -135,7 +127,7 @@ fn the_client_is_who_the_proxy_protocol_says() {
     let mut check = RawClient::connect(port);
     check.finish();
     assert!(check.is_closed(), "a health check by TCP");
-    wait_until("both are counted", || metric(&engine, name) == 2.0);
+    wait_until("both are counted", || engine.metric(name) == 2.0);
     let output = engine.stop();
     let peers = output
         .lines()
@@ -153,7 +145,7 @@ fn headers_of_others_than_the_balancers_are_refused_and_late_ones_too() {
     client.send(WHO);
     assert!(client.is_closed(), "the peer is not listed");
     let name = "intertie_connections_refused_by_proxy_protocol_total";
-    wait_until("it is counted", || metric(&engine, name) == 1.0);
+    wait_until("it is counted", || engine.metric(name) == 1.0);
     engine.stop();
 
     let port = free_port();
@@ -165,7 +157,7 @@ fn headers_of_others_than_the_balancers_are_refused_and_late_ones_too() {
     let mut version_1 = RawClient::connect(port);
     version_1.send(format!("PROXY TCP4 203.0.113.9 10.0.0.1 4711 80\r\n{WHO}"));
     assert!(version_1.is_closed());
-    wait_until("both are counted", || metric(&engine, name) == 2.0);
+    wait_until("both are counted", || engine.metric(name) == 2.0);
     let mut sound = RawClient::connect(port);
     sound.send([&v2([203, 0, 113, 9])[..], WHO.as_bytes()].concat());
     assert_eq!(sound.response().text(), "203.0.113.9");
@@ -203,16 +195,16 @@ fn the_header_stands_before_tls_and_limits_go_by_the_client_in_it() {
         second.stays_silent(Duration::from_millis(100)),
         "another address"
     );
-    assert_eq!(metric(&engine, refused), 0.0);
+    assert_eq!(engine.metric(refused), 0.0);
     let mut again = RawClient::connect(port);
     again.send("PROXY TCP4 203.0.113.9 10.0.0.1 2 443\r\n");
     assert!(again.is_closed(), "the same address");
-    assert_eq!(metric(&engine, refused), 1.0);
+    assert_eq!(engine.metric(refused), 1.0);
     let mut denied = RawClient::connect(port);
     denied.send("PROXY TCP4 198.51.100.7 10.0.0.1 2 443\r\n");
     assert!(denied.is_closed());
     assert_eq!(
-        metric(&engine, "intertie_connections_refused_by_network_total"),
+        engine.metric("intertie_connections_refused_by_network_total"),
         1.0
     );
     drop((first, second));
@@ -257,7 +249,7 @@ fn networks_close_connections_of_a_listener_and_refuse_requests_of_a_flow() {
     outside.send("GET /x HTTP/1.1\r\nHost: a\r\n\r\n");
     assert!(outside.is_closed());
     assert_eq!(
-        metric(&engine, "intertie_connections_refused_by_network_total"),
+        engine.metric("intertie_connections_refused_by_network_total"),
         1.0
     );
     let status = |head: &str, client: &str| {
@@ -633,13 +625,13 @@ fn a_reload_that_asks_more_of_connections_ends_those_that_came_before() {
     assert!(before.is_closed(), "it has not shown that it may");
     let refused = "intertie_connections_refused_by_network_total";
     wait_until("all workers refuse", || {
-        let before = metric(&engine, refused);
+        let before = engine.metric(refused);
         for _ in 0..8 {
             let mut after = RawClient::connect(port);
             after.send("GET /x HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
             after.rest();
         }
-        metric(&engine, refused) == before + 8.0
+        engine.metric(refused) == before + 8.0
     });
     engine.stop();
 }

@@ -32,6 +32,12 @@ fn copy(folder: &TempDir, name: &str, ports: &[(&str, u16)]) -> PathBuf {
     folder.path().join(name)
 }
 
+/// Secrets of webhooks.
+const HOOKS: [(&str, &str); 2] = [
+    ("SHOP_HOOK", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"),
+    ("WAREHOUSE_HOOK", "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"),
+];
+
 fn name(path: &Path) -> String {
     path.file_name().unwrap().to_str().unwrap().to_owned()
 }
@@ -49,6 +55,7 @@ fn every_example_is_checked() {
             folder.write(&format!("{}/server.key", name(&path)), &issued.key);
             let mut check = command();
             check.env("HOOK_SECRET", "what the hook's sender knows");
+            check.envs(HOOKS);
             let result = check.args(["check", path.to_str().unwrap()]).output();
             let result = result.unwrap();
             let report = String::from_utf8_lossy(&result.stdout).into_owned();
@@ -91,6 +98,33 @@ fn the_quick_start_needs_nothing_else() {
         unmappable.text()
     );
     engine.stop();
+}
+
+#[test]
+fn a_topic_with_webhooks_sends_its_events_signed() {
+    let folder = TempDir::new();
+    let port = free_port();
+    let ports = [(":8080", port), (":9091", free_port())];
+    let example = copy(&folder, "topic-webhooks", &ports);
+    let engine = Engine::run_in(&[&example], &[], &HOOKS);
+    for event in [
+        "{\"order\":\"A1\",\"event\":\"paid\",\"lines\":[]}",
+        "{\"order\":\"A1\",\"event\":\"unknown\"}",
+        "{\"order\":\"A2\",\"event\":\"sent\"}",
+    ] {
+        let reply = post(port, "/orders", "application/json", event);
+        assert_eq!(reply.status, 200, "{}", reply.text());
+    }
+    for line in [
+        "the shop has got A1 paid",
+        "the warehouse has got A1",
+        "the shop has got A2 sent",
+        "shop does not take",
+    ] {
+        engine.process.wait_for(line);
+    }
+    let output = engine.stop();
+    assert!(!output.contains("the warehouse has got A2"), "{output}");
 }
 
 #[test]

@@ -3,11 +3,10 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use testkit::{StrictBackend, TempDir, free_port, wait_until};
 
-use crate::support::{Engine, post};
+use crate::support::{Engine, library, post};
 
 /// As long as the file `$FAILS` is there `fsync` fails: of files and folders, or of folders alone
 /// when the file begins with `d`.
@@ -40,13 +39,7 @@ struct Disk {
 impl Disk {
     fn new() -> Self {
         let folder = TempDir::new();
-        let source = folder.write("shim.c", SHIM);
-        let library = folder.path().join("shim.so");
-        let made = Command::new("cc")
-            .args(["-shared", "-fPIC", "-o"])
-            .args([&library, &source])
-            .status();
-        assert!(made.unwrap().success(), "the library cannot be made");
+        let library = library(&folder, SHIM);
         Self { folder, library }
     }
 

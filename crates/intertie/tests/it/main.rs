@@ -6,6 +6,7 @@
     reason = "a test fails by panicking"
 )]
 
+mod audit;
 mod auth;
 mod caller_limits;
 mod certificates;
@@ -14,12 +15,14 @@ mod design;
 mod docs;
 mod doors;
 mod edge;
+mod egress;
 mod examples;
 mod failed_disk;
 mod failures;
 mod flow_tests;
 mod flows;
 mod idempotent;
+mod identity;
 mod keys;
 mod life;
 mod limits;
@@ -47,4 +50,6 @@ mod subscribe;
 mod support;
 mod topics;
 mod ways;
+mod webhooks;
 mod websocket;
+mod websub;

@@ -4,46 +4,13 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use testkit::http2::frame;
-use testkit::{Authority, Issued, RawClient, StrictBackend, TempDir, free_port, wait_until};
+use testkit::{Authority, RawClient, StrictBackend, free_port, wait_until};
 
-use crate::support::{Engine, output};
+use crate::support::{TlsFolder, output};
 
-/// Flows in a folder with certificates.
-struct Place {
-    folder: TempDir,
-    authority: Authority,
-}
-
-impl Place {
-    fn new() -> Self {
-        let place = Self {
-            folder: TempDir::new(),
-            authority: Authority::new("ours"),
-        };
-        place.folder.write("ca.pem", place.authority.pem());
-        place.put("server", &place.authority.issue(&["localhost"]));
-        place
-    }
-
-    fn put(&self, name: &str, issued: &Issued) {
-        self.folder.write(&format!("{name}.key"), &issued.key);
-        self.folder.write(&format!("{name}.pem"), &issued.cert);
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.folder.path().join(name).display().to_string()
-    }
-
-    fn run(&self, flows: &str) -> Engine {
-        self.folder.write("flow.yaml", flows);
-        Engine::run(&[self.folder.path()], &[])
-    }
-
-    fn curl(&self, port: u16, arguments: &[&str]) -> Output {
-        Command::new("curl")
-            .args(["--silent", "--show-error", "--max-time", "10"])
-            .args(["--cacert", &self.path("ca.pem")])
-            .args(arguments)
+impl TlsFolder {
+    fn get(&self, port: u16, arguments: &[&str]) -> Output {
+        self.curl("10", arguments)
             .arg(format!("https://localhost:{port}/x"))
             .output()
             .expect("curl is missing: `cargo xtask test` installs it")
@@ -59,7 +26,7 @@ impl Place {
     }
 
     fn text(&self, port: u16, arguments: &[&str]) -> String {
-        let output = self.curl(port, arguments);
+        let output = self.get(port, arguments);
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{arguments:?}: {errors}");
         String::from_utf8_lossy(&output.stdout).into_owned()
@@ -70,7 +37,7 @@ const VERSION: [&str; 2] = ["--write-out", " %{http_version}"];
 
 #[test]
 fn every_combination_of_protocols_carries_bodies_both_ways() {
-    let place = Place::new();
+    let place = TlsFolder::new();
     let backend = StrictBackend::start();
     let [back, clear] = [free_port(), free_port()];
     let fronts = [free_port(), free_port(), free_port(), free_port()];
@@ -123,7 +90,7 @@ fn every_combination_of_protocols_carries_bodies_both_ways() {
 
 #[test]
 fn one_address_serves_several_names() {
-    let place = Place::new();
+    let place = TlsFolder::new();
     place.put("two", &place.authority.issue(&["two.example"]));
     let port = free_port();
     let engine = place.run(&format!(
@@ -144,7 +111,7 @@ fn one_address_serves_several_names() {
 
 #[test]
 fn old_versions_are_refused() {
-    let place = Place::new();
+    let place = TlsFolder::new();
     let [modern, usual] = [free_port(), free_port()];
     let flow = |name: &str, port: u16, more: &str| {
         format!(
@@ -164,7 +131,7 @@ fn old_versions_are_refused() {
         (usual, "1.2", true),
         (usual, "1.1", false),
     ] {
-        let output = place.curl(port, &["--tls-max", option]);
+        let output = place.get(port, &["--tls-max", option]);
         assert_eq!(output.status.success(), fits, "at most {option} at {port}");
     }
     engine.stop();
@@ -172,7 +139,7 @@ fn old_versions_are_refused() {
 
 #[test]
 fn clients_and_upstreams_show_certificates() {
-    let place = Place::new();
+    let place = TlsFolder::new();
     place.put("me", &place.authority.issue(&["me"]));
     place.put("stranger", &Authority::new("other").issue(&["x"]));
     let [front, back] = [free_port(), free_port()];
@@ -199,14 +166,14 @@ fn clients_and_upstreams_show_certificates() {
         "--key",
         &place.path("stranger.key"),
     ];
-    assert!(!place.curl(back, &stranger).status.success());
-    assert!(!place.curl(back, &[]).status.success());
+    assert!(!place.get(back, &stranger).status.success());
+    assert!(!place.get(back, &[]).status.success());
     engine.stop();
 }
 
 #[test]
 fn an_upstream_with_the_wrong_certificate_gets_nothing() {
-    let place = Place::new();
+    let place = TlsFolder::new();
     place
         .folder
         .write("other.pem", Authority::new("other").pem());
@@ -234,7 +201,7 @@ fn an_upstream_with_the_wrong_certificate_gets_nothing() {
 
 #[test]
 fn a_changed_certificate_is_taken_and_a_broken_one_is_not() {
-    let place = Place::new();
+    let place = TlsFolder::new();
     let port = free_port();
     let engine = place.run(&format!(
         "flow: a\nfrom:\n  http: {{ listen: 'localhost:{port}', path: /x, \
@@ -252,7 +219,7 @@ fn a_changed_certificate_is_taken_and_a_broken_one_is_not() {
 
 #[test]
 fn a_renewed_certificate_does_not_wait_for_the_end_of_an_edit() {
-    let place = Place::new();
+    let place = TlsFolder::new();
     let (port, taken) = (free_port(), StrictBackend::start());
     let flow = |listen: &str| {
         format!(
@@ -285,7 +252,7 @@ fn a_renewed_certificate_does_not_wait_for_the_end_of_an_edit() {
 
 #[test]
 fn a_reload_that_turns_tls_on_ends_clear_text_connections() {
-    let place = Place::new();
+    let place = TlsFolder::new();
     let port = free_port();
     let flow = |tls: &str, text: &str| {
         format!(
@@ -302,14 +269,14 @@ fn a_reload_that_turns_tls_on_ends_clear_text_connections() {
     engine.process.signal("HUP");
     assert!(client.is_closed(), "nothing is served on it any more");
     wait_until("it is served over TLS", || {
-        place.curl(port, &[]).stdout == b"private"
+        place.get(port, &[]).stdout == b"private"
     });
     engine.stop();
 }
 
 #[test]
 fn what_is_wrong_with_certificates_is_told_before_the_start() {
-    let place = Place::new();
+    let place = TlsFolder::new();
     place.put("old", &place.authority.issue_expired(&["localhost"]));
     let check = |tls: &str| {
         let flow = format!(
@@ -363,7 +330,7 @@ fn last_words(port: u16, frames: &[u8]) -> Vec<u8> {
 
 #[test]
 fn floods_end_the_connection_and_nobody_else_notices() {
-    let place = Place::new();
+    let place = TlsFolder::new();
     let port = free_port();
     let engine = place.run(&format!(
         "engine:\n  limits: {{ h2: {{ resets: 50, control_frames: 100, continuations: 4 }} }}\n\
@@ -421,7 +388,7 @@ fn slow_request(port: u16, frames: &[Vec<u8>]) {
 
 #[test]
 fn a_body_may_end_in_a_frame_of_its_own() {
-    let place = Place::new();
+    let place = TlsFolder::new();
     let port = free_port();
     let backend =
         StrictBackend::answering(|_| b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok".to_vec());
@@ -448,7 +415,7 @@ fn a_body_may_end_in_a_frame_of_its_own() {
 
 #[test]
 fn a_client_that_reads_nothing_holds_little() {
-    let place = Place::new();
+    let place = TlsFolder::new();
     let port = free_port();
     // Endless, as far as this test goes: 64 MiB for each request.
     let body = vec![b'x'; 64 << 20];
@@ -480,7 +447,7 @@ fn a_client_that_reads_nothing_holds_little() {
 
 #[test]
 fn the_drain_lets_streams_end_and_says_goodbye() {
-    let place = Place::new();
+    let place = TlsFolder::new();
     let port = free_port();
     let backend = testkit::ScriptedBackend::start(vec![vec![
         testkit::Action::ReadRequest,

@@ -113,10 +113,8 @@ fn kill(mut engine: Engine) {
 
 /// The value of a measure of the store.
 fn measure(engine: &Engine, name: &str) -> f64 {
-    let line = format!("intertie_store_{name}{{flow=\"\",step=\"orders\"}} ");
-    let page = engine.get("/metrics").text();
-    let value = page.lines().find_map(|it| it.strip_prefix(&line));
-    value.map_or(-1.0, |it| it.parse().unwrap())
+    let value = engine.measured(&format!("intertie_store_{name}"), &[("step", "orders")]);
+    value.unwrap_or(-1.0)
 }
 
 /// Waits for longer than most things take.

@@ -471,10 +471,9 @@ fn what_a_stream_of_several_topics_delivers_counts_for_each() {
     let port = free_port();
     let (_folder, engine) = start(&topics(port));
     let count = |name: &str, topic: &str| {
-        let line = format!("intertie_topic_{name}_total{{flow=\"\",step=\"{topic}\"}} ");
-        let page = engine.get("/metrics").text();
-        let value = page.lines().find_map(|it| it.strip_prefix(&line));
-        value.map_or(0, |it| it.parse::<f64>().unwrap() as usize)
+        let name = format!("intertie_topic_{name}_total");
+        let value = engine.measured(&name, &[("step", topic)]);
+        value.map_or(0, |it| it as usize)
     };
     let large = |number: u32| format!("{{\"{}\":{number}}}", "x".repeat(5000));
     publish(port, "prices", &large(0));

@@ -135,10 +135,8 @@ fn wait_long(what: &str, mut condition: impl FnMut() -> bool) {
 }
 
 fn measure(engine: &Engine, name: &str, topic: &str) -> f64 {
-    let line = format!("intertie_topic_{name}{{flow=\"\",step=\"{topic}\"}} ");
-    let page = engine.get("/metrics").text();
-    let value = page.lines().find_map(|it| it.strip_prefix(&line));
-    value.map_or(-1.0, |it| it.parse().unwrap())
+    let value = engine.measured(&format!("intertie_topic_{name}"), &[("step", topic)]);
+    value.unwrap_or(-1.0)
 }
 
 const EVENTS: &str = "topic: events\npayload: event\nbody_max: 1KiB\n\

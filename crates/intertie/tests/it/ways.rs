@@ -18,14 +18,14 @@ const SECRET: &str = "a secret that both share";
 
 /// A reply as a test sees it, whatever the protocol.
 #[derive(Debug, PartialEq, Eq)]
-struct Got {
-    status: u16,
-    fields: Vec<(String, String)>,
-    body: Vec<u8>,
+pub struct Got {
+    pub status: u16,
+    pub fields: Vec<(String, String)>,
+    pub body: Vec<u8>,
 }
 
 impl Got {
-    fn field(&self, name: &str) -> Option<&str> {
+    pub fn field(&self, name: &str) -> Option<&str> {
         let mut same = self
             .fields
             .iter()
@@ -36,12 +36,12 @@ impl Got {
 
 /// The version of HTTP that a client speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Version {
+pub enum Version {
     Http1,
     Http2,
 }
 
-const BOTH: [Version; 2] = [Version::Http1, Version::Http2];
+pub const BOTH: [Version; 2] = [Version::Http1, Version::Http2];
 
 impl Version {
     /// Sends a request on a connection of its own. Without a body that it announces by
@@ -123,7 +123,7 @@ impl Version {
         }
     }
 
-    fn ask(
+    pub fn ask(
         self,
         port: u16,
         target: (&str, &str),
@@ -181,12 +181,8 @@ fn reload(engine: &Engine, folder: &TempDir, text: &str) {
 }
 
 fn measure(engine: &Engine, name: &str) -> f64 {
-    let page = engine.get("/metrics").text();
-    let lines = page
-        .lines()
-        .filter(|line| line.starts_with(&format!("intertie_{name}{{")));
-    let numbers = lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
-    numbers.sum()
+    let value = engine.measured(&format!("intertie_{name}"), &[]);
+    value.unwrap_or_default()
 }
 
 fn reply(status: &str, fields: &str, body: &str) -> Vec<u8> {

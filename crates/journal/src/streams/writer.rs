@@ -21,7 +21,7 @@ use crate::backlog::Queued;
 use crate::disk::Disk;
 use crate::error::{OpenError, Refusal};
 use crate::frame::FrameHead;
-use crate::log::{Log, Need, Told, chance};
+use crate::log::{Log, MOVED_WHEN_LOW, Need, Told, chance};
 
 /// The most bytes of a frame of several calls.
 const FRAME_MAX: usize = 8 << 20;
@@ -496,9 +496,21 @@ impl Writer {
         }
         self.log.note_end();
         self.keep_reserve();
+        if self
+            .leave_last_file()
+            .and_then(|()| self.remove_files())
+            .is_ok()
+        {
+            self.keep_reserve();
+        }
         let allowed = 2 * self.state.read().live() + 4 * self.log.segment_max();
-        if let Some(oldest) = self.log.oldest().filter(|_| self.log.size() > allowed) {
-            let moved = self.move_some(oldest);
+        let too_large = self.log.size() > allowed;
+        let is_short = self.is_short_of_space();
+        let is_to_go = |it: &u64| too_large || is_short && self.live(*it) <= MOVED_WHEN_LOW;
+        if let Some(oldest) = self.log.oldest().filter(is_to_go) {
+            // On a full disk the file takes more than what is moved.
+            let need = if is_short { Need::Removal } else { Need::New };
+            let moved = self.move_some(oldest, need);
             let was_stuck = std::mem::replace(&mut self.is_stuck, moved.is_err());
             match moved {
                 // Go on at once, after what waits by now.
@@ -520,18 +532,44 @@ impl Writer {
         self.log.keep_reserve(STREAM_SIZE * streams);
     }
 
+    /// What the entries of a file take that are kept.
+    fn live(&self, segment: u64) -> u64 {
+        let state = self.state.read();
+        state.segments.get(&segment).map_or(0, |it| it.live)
+    }
+
+    /// Whether the disk has no space, or none but what is reserved.
+    fn is_short_of_space(&self) -> bool {
+        self.is_failing || self.log.is_low()
+    }
+
+    /// Begins another file when space is short and the last one holds what is not kept.
+    fn leave_last_file(&mut self) -> Result<(), Refusal> {
+        let last = self.log.numbers().last().unwrap_or(0);
+        if !self.is_short_of_space() || !self.log.is_last_to_be_left(self.live(last)) {
+            return Ok(());
+        }
+        let mut begun = self.begin_file();
+        while matches!(begun, Err(Refusal::NoSpace(_))) && self.log.release_reserve(Need::Removal) {
+            begun = self.begin_file();
+        }
+        begun?;
+        // It says which streams there are as soon as it says anything.
+        let state = self.state.read();
+        let one = state.streams.iter().next();
+        let first = one.map(|(number, stream)| (*number, stream.first));
+        drop(state);
+        self.note(first.into_iter().collect())
+    }
+
     /// Removes files from the oldest on as long as nothing in them is needed.
     fn remove_files(&mut self) -> Result<(), Refusal> {
         while let Some(oldest) = self.log.oldest() {
-            let live = self
-                .state
-                .read()
-                .segments
-                .get(&oldest)
-                .map_or(0, |it| it.live);
+            let live = self.live(oldest);
             // A file says which streams there are; the next one has to say so before.
             let is_next_empty = self.log.numbers().count() == 2 && self.log.is_last_empty();
-            if live > 0 || is_next_empty {
+            let are_named = !is_next_empty || self.state.read().streams.is_empty();
+            if live > 0 || !are_named {
                 break;
             }
             self.note_first()?;
@@ -544,10 +582,14 @@ impl Writer {
     /// Has it on the disk which entries are not kept, before the files go that have them.
     fn note_first(&mut self) -> Result<(), Refusal> {
         let unnoted = self.state.read().unnoted();
-        if unnoted.is_empty() {
+        self.note(unnoted)
+    }
+
+    fn note(&mut self, firsts: Vec<(u32, u64)>) -> Result<(), Refusal> {
+        if firsts.is_empty() {
             return Ok(());
         }
-        for (number, first) in unnoted {
+        for (number, first) in firsts {
             record::write_first(number, first, &mut self.batch.frame);
             self.batch.effects.push(Effect::First(number, first));
         }
@@ -557,7 +599,7 @@ impl Writer {
     }
 
     /// Writes some entries of a file again, so that it can be removed.
-    fn move_some(&mut self, segment: u64) -> Result<(), Refusal> {
+    fn move_some(&mut self, segment: u64, need: Need) -> Result<(), Refusal> {
         let most = MOVED_MAX.min(self.log.segment_max() / 8);
         let moved = read::to_move(&self.state, segment, most)?;
         if moved.is_empty() {
@@ -567,7 +609,7 @@ impl Writer {
             let (key, body) = bytes.split_at(usize::from(head.key).min(bytes.len()));
             self.batch.push(&head, crc, key, body);
         }
-        let written = self.write(Need::New);
+        let written = self.write(need);
         self.batch = Batch::new();
         written
     }

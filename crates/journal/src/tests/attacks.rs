@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::crash::{ROOM, options};
 use super::sim::SimDisk;
-use super::waiting::wait;
+use super::waiting::{soon, wait};
 use crate::error::Refusal;
 use crate::outbox::{Options, Order, Outbox, Settle};
 
@@ -102,6 +102,33 @@ fn a_dead_message_does_not_keep_a_full_disk_full() {
         wait(taken[0].settle(Settle::Done)).unwrap();
     }
     super::waiting::until("there is room again", || put(&outbox, "new").is_ok());
+}
+
+/// All of it stands in the file that is written to. What is reserved is what was at the start, and
+/// notes of removals take of it for good.
+#[test]
+fn a_drained_disk_has_room_again_though_all_was_in_one_file() {
+    let options = || Options {
+        segment_max: 1 << 20,
+        tidy_every: Duration::from_millis(200),
+    };
+    for space in 15_000..15_004 {
+        let disk = SimDisk::new(3);
+        let outbox = Outbox::open(disk.boxed(), options()).unwrap();
+        assert!(soon(5, outbox.take("q", Order::None, 1)).is_none());
+        disk.world().space = Some(space);
+        let stored = fill(&outbox);
+        for _ in 0..stored {
+            let taken = wait(outbox.take("q", Order::None, 1)).unwrap();
+            wait(taken[0].settle(Settle::Done)).unwrap();
+        }
+        let text = "x".repeat(400);
+        super::waiting::until("there is room again", || put(&outbox, &text).is_ok());
+        outbox.close();
+        disk.crash();
+        let outbox = Outbox::open(disk.boxed(), options()).unwrap();
+        assert_eq!(outbox.stats("q").waiting, 1, "{space}");
+    }
 }
 
 /// Topics on the same disk would take what a store has given up for its removals.

@@ -28,6 +28,15 @@ pub(crate) fn facts(cores: &Cores) -> Machine {
 }
 
 fn layout(cores: &Cores) -> String {
+    let awake = if cores.awake.is_some() {
+        ", kept awake"
+    } else {
+        ""
+    };
+    format!("{}{awake}", places(cores))
+}
+
+fn places(cores: &Cores) -> String {
     let system = cores.system;
     if cores.load == cores.stub {
         let load = &cores.load;

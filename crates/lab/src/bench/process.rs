@@ -6,12 +6,15 @@ use std::fs::{self, File};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use super::awake::Awake;
 
 /// Ticks of a second in `/proc/stat` (USER_HZ, proc(5)): 100 on Linux.
 const TICKS: f64 = 100.0;
@@ -25,6 +28,8 @@ pub(crate) struct Cores {
     pub load: Vec<usize>,
     pub stub: Vec<usize>,
     pub system: usize,
+    /// What keeps them awake, and is not counted.
+    pub awake: Option<Arc<Awake>>,
 }
 
 impl Cores {
@@ -42,14 +47,51 @@ impl Cores {
                 load: vec![*load],
                 stub: vec![*load],
                 system: *system,
+                awake: None,
             }),
             [load, system, stub, rest @ ..] => Ok(Self {
                 load: [&[*load], rest].concat(),
                 stub: vec![*stub],
                 system: *system,
+                awake: None,
             }),
             _ => bail!("a measurement needs two cores at least"),
         }
+    }
+
+    /// The same ones, which never sleep from now on when `is_asked`. `own` is this program.
+    ///
+    /// # Errors
+    /// When they cannot be kept awake.
+    pub fn awake(mut self, is_asked: bool, own: &Path) -> anyhow::Result<Self> {
+        if is_asked {
+            let mut all = self.beside();
+            all.insert(self.system);
+            self.awake = Some(Arc::new(Awake::start(own, &all)?));
+        }
+        Ok(self)
+    }
+
+    /// The seconds for which the core of the system was busy, with what the host took of it.
+    ///
+    /// # Errors
+    /// When `/proc` cannot be read.
+    pub fn system_busy(&self) -> anyhow::Result<f64> {
+        self.busy(self.system)
+    }
+
+    /// The same for each core of load and stub.
+    ///
+    /// # Errors
+    /// When `/proc` cannot be read.
+    pub fn beside_busy(&self) -> anyhow::Result<Vec<f64>> {
+        self.beside().iter().map(|core| self.busy(*core)).collect()
+    }
+
+    fn busy(&self, core: usize) -> anyhow::Result<f64> {
+        let stat = fs::read_to_string("/proc/stat")?;
+        let spun = self.awake.as_ref().map_or(0.0, |awake| awake.spun(core));
+        Ok(busy_of(&stat, core)? - spun)
     }
 
     /// All cores of load and stub.
@@ -254,13 +296,7 @@ fn field(status: &str, name: &str) -> u64 {
     number.unwrap_or(0) * 1024
 }
 
-/// The seconds for which each of these cores was not idle.
-pub(crate) fn busy(cores: &BTreeSet<usize>) -> anyhow::Result<Vec<f64>> {
-    let stat = fs::read_to_string("/proc/stat")?;
-    cores.iter().map(|core| busy_of(&stat, *core)).collect()
-}
-
-/// What the host took of the core counts as busy.
+/// The seconds for which a core was not idle. What the host took of the core counts as busy.
 fn busy_of(stat: &str, core: usize) -> anyhow::Result<f64> {
     let name = format!("cpu{core} ");
     let line = stat.lines().find_map(|line| line.strip_prefix(&name));

@@ -26,7 +26,7 @@ const FILES_EACH: u64 = 2;
 /// Measures everything that a plan has. False when Intertie could not be measured
 /// somewhere, or when a reply of it was wrong.
 pub(super) fn run(plan: Plan, programs: Programs) -> anyhow::Result<bool> {
-    let cores = Cores::of_machine()?;
+    let cores = Cores::of_machine()?.awake(programs.is_awake, &programs.own)?;
     let files = process::allow_files()?;
     let folder = Folder::new("intertie-bench")?;
     let results = empty(&plan, &programs, &cores);

@@ -1,6 +1,5 @@
 //! One sample: a fresh system, load with a warm-up, and what the kernel counted meanwhile.
 
-use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::Command;
@@ -267,13 +266,12 @@ impl Bench {
     /// # Errors
     /// When `/proc` cannot be read.
     pub fn clock(&self, system: &[u32], beside: &[u32]) -> anyhow::Result<Clock> {
-        let system_core = BTreeSet::from([self.cores.system]);
         Ok(Clock {
             at: Instant::now(),
             system: process::run_time(system),
             beside: process::run_time(beside),
-            system_core: process::busy(&system_core)?.iter().sum(),
-            beside_cores: process::busy(&self.cores.beside())?,
+            system_core: self.cores.system_busy()?,
+            beside_cores: self.cores.beside_busy()?,
         })
     }
 }

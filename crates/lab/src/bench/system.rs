@@ -31,6 +31,8 @@ pub(crate) struct Programs {
     pub own: PathBuf,
     /// The binary under test.
     pub intertie: PathBuf,
+    /// Whether cores are kept awake while something is measured.
+    pub is_awake: bool,
 }
 
 impl Programs {
@@ -313,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn who_verifies_tokens_is_told_whose() {
+    fn systems_that_verify_tokens_get_the_key_of_the_issuer() {
         let scenario = scenario::find("jwt-es256").unwrap();
         for (template, parts) in [
             (INTERTIE, ["jwks: jwks.json", "\nauth: callers\n"]),

@@ -54,6 +54,11 @@ impl Setting {
 
     /// Sends so many bytes to a path and takes what comes back.
     async fn call(&self, path: &str, size: usize) -> Bytes {
+        self.call_for((path, size), 2 * LARGE as u64, false).await
+    }
+
+    /// The same with so much of the reply.
+    async fn call_for(&self, (path, size): (&str, usize), most: u64, truncates: bool) -> Bytes {
         let plan = Arc::new(ForwardPlan::new(Arc::clone(&self.upstream), path));
         let body = vec![b'x'; size];
         let mut request = Request::of_source("POST", Headers::default(), body);
@@ -61,7 +66,8 @@ impl Setting {
         let call = handler::Call {
             plan: &plan,
             request: &request,
-            body_max: Some(2 * LARGE as u64),
+            body_max: Some(most),
+            truncates,
             step: "test",
             deadline: None,
         };
@@ -196,6 +202,29 @@ fn calls_over_http2_may_be_dropped_anywhere() {
     drop_everywhere(Protocol::Http2, LARGE);
 }
 
+/// What is cut off is read all the same, up to a bound, so that the connection stays: there may be
+/// only one.
+#[test]
+fn a_reply_that_is_cut_keeps_its_connection() {
+    for protocol in [Protocol::Http1, Protocol::Http2] {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_all().build_local(Default::default());
+        runtime.unwrap().block_on(async {
+            let setting = Setting::new(protocol).await;
+            for size in [10, 1000, 300_000, LARGE + 10] {
+                let cut = setting.call_for(("/cut", size), 100, true).await;
+                assert_eq!(*cut, content("/cut", size)[..size.min(100)]);
+            }
+            // Too much to be read for nothing: the status is there.
+            let cut = setting.call_for(("/cut", 2 * LARGE), 100, true).await;
+            assert_eq!(*cut, content("/cut", 100));
+            assert_eq!(*setting.call("/next", 1000).await, content("/next", 1000));
+            let metrics = &setting.caller.worker.metrics;
+            assert_eq!(metrics.upstream_ejections.get(), 0);
+        });
+    }
+}
+
 /// Each message that waits for a back end holds one.
 #[test]
 fn a_call_is_small() {
@@ -203,5 +232,5 @@ fn a_call_is_small() {
         size_of::<F>()
     }
     let size = size(Call::run);
-    assert!(size <= 1152, "{size}");
+    assert!(size <= 1168, "{size}");
 }

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::task::Context;
 
 use component::access::{
-    Admitted, Door, Place, RequestHead, SUBPROTOCOL_FIELD, Settlement, TICKET_COOKIE,
-    TICKET_PARAMETER, without_parameter,
+    Admitted, CredentialLocation, Door, RequestHead, SUBPROTOCOL_FIELD, Settlement, TICKET_COOKIE,
+    TICKET_PARAMETER, has_ticket_cookie, without_parameter,
 };
 use component::limits::{Admission, Gate};
-use message::{Fault, Kind, Origin, RateLimit, Reply, Request};
+use message::{Fault, HeadersView, Kind, Origin, RateLimit, Reply, Request};
 use tokio::time::Instant;
 
 use crate::call::{Caller, log_fault};
@@ -213,31 +213,49 @@ impl StrippedLines {
 }
 
 impl Stripped {
-    /// What an admitted request goes on without, if that is anything.
-    pub fn of(admitted: Option<&Admitted>, query: Option<&[u8]>) -> Option<Box<Self>> {
-        let Admitted { strip, implied, .. } = admitted?;
-        if strip.is_none() && implied.is_none() {
+    /// What a request goes on without, if that is anything. The cookie of a ticket goes nowhere,
+    /// whatever its door is, and where there is none.
+    pub fn of(
+        admitted: Option<&Admitted>,
+        query: Option<&[u8]>,
+        headers: HeadersView<'_>,
+    ) -> Option<Box<Self>> {
+        let strip = admitted.and_then(|it| it.strip.as_ref());
+        let implied = admitted.and_then(|it| it.implied.as_deref());
+        let has_ticket = has_ticket_cookie(headers);
+        if strip.is_none() && implied.is_none() && !has_ticket {
             return None;
         }
         let mut stripped = Self {
             lines: Vec::new(),
             query: None,
         };
-        let mut cookies = Vec::new();
+        let mut cookies: Vec<Arc<str>> = Vec::new();
+        if has_ticket {
+            cookies.push(TICKET_COOKIE.into());
+        }
         let query = || String::from_utf8_lossy(query.unwrap_or_default());
-        for place in strip.iter().chain(implied.iter().flat_map(|it| &**it)) {
+        for place in strip.into_iter().chain(implied.into_iter().flatten()) {
             let lines = &mut stripped.lines;
             match place {
-                Place::Field(name) => lines.push(StrippedLines::Field(Arc::clone(name))),
-                Place::Cookie(name) => cookies.push(Arc::clone(name)),
-                Place::Dpop => {
-                    lines.extend(Place::DPOP_FIELDS.map(|it| StrippedLines::Field(it.into())));
+                CredentialLocation::Field(name) => {
+                    lines.push(StrippedLines::Field(Arc::clone(name)))
                 }
-                Place::Query(name) => stripped.query = Some(without_parameter(&query(), name)),
+                CredentialLocation::Cookie(name) => cookies.push(Arc::clone(name)),
+                CredentialLocation::Dpop => {
+                    lines.extend(
+                        CredentialLocation::DPOP_FIELDS.map(|it| StrippedLines::Field(it.into())),
+                    );
+                }
+                CredentialLocation::Query(name) => {
+                    stripped.query = Some(without_parameter(&query(), name))
+                }
                 // Only of doors that rewrite fields, which are on the message path.
-                Place::Subprotocol => lines.push(StrippedLines::Field(SUBPROTOCOL_FIELD.into())),
-                Place::Ticket => {
-                    cookies.push(TICKET_COOKIE.into());
+                CredentialLocation::Subprotocol => {
+                    lines.push(StrippedLines::Field(SUBPROTOCOL_FIELD.into()))
+                }
+                // Its cookie is left out of every request.
+                CredentialLocation::Ticket => {
                     stripped.query = Some(without_parameter(&query(), TICKET_PARAMETER));
                 }
             }

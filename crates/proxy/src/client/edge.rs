@@ -7,8 +7,10 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use component::audit::{Audit, Origin as AuditOrigin, Refusal};
 use component::cors::{self, CorsPolicy, Preflight, ReplyField, is_same_origin};
 use component::edge::RouteEdge;
+use component::egress::loops;
 use component::forward::FieldEdits;
 use component::security_headers::SecurityHeaders;
 use component::trusted_proxies::TrustedProxies;
@@ -31,6 +33,8 @@ pub(crate) struct Asked<'a> {
     /// Whether it is a WebSocket handshake.
     pub upgrades: bool,
     pub proxies: Option<&'a TrustedProxies>,
+    /// Told about requests that are refused.
+    pub audit: &'a Audit,
 }
 
 /// What has come of it.
@@ -49,6 +53,16 @@ pub(crate) fn enter(
     found: Found,
     asked: Asked<'_>,
 ) -> Entered {
+    if let Some(id) = table.loop_id()
+        && let Err(fault) = loops::check(id, asked.headers)
+    {
+        let origin = asked.headers.get("Origin");
+        return Entered {
+            found,
+            answer: Some(fault.to_reply()),
+            fields: ReplyFields::of(listener, origin, asked.is_secure),
+        };
+    }
     if *asked.method == Method::Options
         && let Some(preflight) = Preflight::of(asked.headers)
         && let Some(entered) = answer_preflight((table, listener), preflight, asked)
@@ -69,7 +83,8 @@ pub(crate) fn enter(
         };
     }
     if let Found::Route(route) = &found {
-        let refusal = refuse_network(edge, asked).or_else(|| refuse_page(route, edge, asked));
+        let refusal =
+            refuse_network(edge, route, asked).or_else(|| refuse_page(route, edge, asked));
         answer = refusal.map(|fault| fault.to_reply());
     }
     let origin = asked.headers.get("Origin");
@@ -117,7 +132,7 @@ fn answer_preflight(
     let own = edge_of(route, asked);
     let edge = own.as_deref().unwrap_or(listener);
     let policy = edge.cors.as_deref()?;
-    let (answer, origin) = match refuse_network(edge, asked) {
+    let (answer, origin) = match refuse_network(edge, route, asked) {
         Some(fault) => (fault.to_reply(), Some(preflight.origin)),
         None => {
             let mut reply = Reply::new(204);
@@ -138,16 +153,53 @@ fn answer_preflight(
 }
 
 /// Refuses a client that may not come from where it is.
-fn refuse_network(edge: &RouteEdge, asked: Asked<'_>) -> Option<Fault> {
+fn refuse_network(edge: &RouteEdge, route: &Route, asked: Asked<'_>) -> Option<Fault> {
     if edge.networks.is_empty() {
         return None;
     }
-    let (client, _) = request_head::client(asked.proxies, asked.peer, asked.headers);
+    let (client, is_proxied) = request_head::client(asked.proxies, asked.peer, asked.headers);
     if edge.networks.iter().all(|networks| networks.admits(client)) {
         return None;
     }
+    let from = (client, is_proxied.then_some(asked.peer));
+    audit(
+        "network",
+        403,
+        (from, &format!("route {}", route.flow)),
+        asked,
+    );
     let detail = "requests from this address are not allowed";
     Some(Fault::new(Kind::Forbidden, Origin::Client, detail))
+}
+
+/// Tells the audit stream about a path that is refused because it could mean that of a locked
+/// route.
+#[cold]
+pub(crate) fn audit_path(asked: Asked<'_>) {
+    let (client, is_proxied) = request_head::client(asked.proxies, asked.peer, asked.headers);
+    let from = (client, is_proxied.then_some(asked.peer));
+    audit("path", 400, (from, "listener"), asked);
+}
+
+/// Tells the audit stream about a request that is refused.
+#[cold]
+fn audit(
+    reason: &str,
+    status: u16,
+    ((client, proxy), target): ((IpAddr, Option<IpAddr>), &str),
+    asked: Asked<'_>,
+) {
+    let refusal = Refusal {
+        way: None,
+        id: None,
+        reason,
+        status: Some(status),
+        target,
+    };
+    asked.audit.refused(&refusal, || {
+        let origin = AuditOrigin::of_address(client).with_proxy(proxy);
+        origin.with_request(asked.method.as_str(), asked.path, asked.headers)
+    });
 }
 
 /// Refuses WebSocket handshakes of pages that may not read replies. Browsers do not ask before they
@@ -160,11 +212,18 @@ fn refuse_page(route: &Rc<Route>, edge: &RouteEdge, asked: Asked<'_>) -> Option<
     {
         return None;
     }
-    let (_, is_behind_proxy) = request_head::client(asked.proxies, asked.peer, asked.headers);
+    let (client, is_behind_proxy) = request_head::client(asked.proxies, asked.peer, asked.headers);
     let is_own = is_same_origin(asked.headers, asked.is_secure, is_behind_proxy);
     if is_own || policy.allows(origin) {
         return None;
     }
+    let from = (client, is_behind_proxy.then_some(asked.peer));
+    audit(
+        "origin",
+        403,
+        (from, &format!("route {}", route.flow)),
+        asked,
+    );
     let detail = "pages of this origin may not connect";
     Some(Fault::new(Kind::Forbidden, Origin::Client, detail))
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use component::audit::{Origin, Refusal};
 use component::edge::{ListenerEdge, ProxyProtocol};
 use component::networks::Networks;
 use component::settings::Settings;
@@ -68,6 +69,7 @@ impl Entry {
         if !admits {
             worker.metrics.refused_by_network.add(1);
             tracing::debug!(target: "proxy", peer = %client, "the network is not allowed");
+            audit(worker, client, "network");
         }
         admits
     }
@@ -124,9 +126,23 @@ impl Entry {
     }
 }
 
+/// Tells the audit stream about a connection that is closed before a request is read.
+fn audit(worker: &Worker, client: IpAddr, reason: &str) {
+    let refusal = Refusal {
+        way: None,
+        id: None,
+        reason,
+        status: None,
+        target: "listener",
+    };
+    let audit = &worker.engine.audit;
+    audit.refused(&refusal, || Origin::of_address(client));
+}
+
 fn refuse(worker: &Worker, peer: IpAddr, cause: &'static str) {
     static REFUSALS: OncePerSecond = OncePerSecond::new();
     worker.metrics.refused_by_proxy_protocol.add(1);
+    audit(worker, peer, "proxy_protocol");
     if let Some(count) = REFUSALS.pass() {
         tracing::warn!(
             target: "proxy", %peer, cause, count,

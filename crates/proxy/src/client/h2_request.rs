@@ -25,13 +25,13 @@ use tokio::time::Instant;
 
 use crate::background;
 use crate::call::{Caller, log_fault};
+use crate::client::added_fields::{self, AddedFields};
 use crate::client::door::{self, BodyDoor, Stripped, TurnedAway};
 use crate::client::edge::{self, ReplyFields};
 use crate::client::gate::Refusal;
 use crate::client::rescue;
 use crate::client::response_head;
 use crate::client::session::normalize;
-use crate::client::told::{self, Told};
 use crate::memory::{hold, no_room};
 use crate::observe::AccessEntry;
 use crate::relay::downstream_http2::{Http2Downstream, Inbound};
@@ -76,8 +76,8 @@ pub(crate) struct StreamSession {
     /// What replies get, where the listener or the route says so.
     pub reply_fields: Option<Box<ReplyFields>>,
     captures: Captures,
-    /// What the reply tells of the caller's limits.
-    pub told: Option<Box<Told>>,
+    /// Fields of the caller's rate limits and of the door for the reply.
+    pub added_fields: Option<Box<AddedFields>>,
     /// What takes the stream over.
     pub begun: Cell<Option<Box<Begun>>>,
 }
@@ -114,7 +114,7 @@ impl StreamSession {
             reply_fields: None,
             now: Instant::now(),
             captures: Captures::new(),
-            told: None,
+            added_fields: None,
             begun: Cell::default(),
             worker,
             listener,
@@ -206,6 +206,9 @@ impl StreamSession {
                 (Some(route), served)
             }
             found => {
+                if matches!(found, Found::Ambiguous) {
+                    edge::audit_path(self.asked(head, method, place));
+                }
                 let reply = rescue::unrouted(&found);
                 if reply.status >= 400 {
                     self.reject(reply.status);
@@ -247,7 +250,7 @@ impl StreamSession {
                 }
             }
         }
-        self.told = Told::of(limits, admitted.as_mut());
+        self.added_fields = AddedFields::of(limits, admitted.as_mut());
         let cleared = (admitted, admission.as_ref());
         self.serve_admitted(route, head, (method, place), cleared)
             .await
@@ -312,7 +315,7 @@ impl StreamSession {
         let rest = rest.and_then(|(start, end)| place.path.get(start as usize..end as usize));
         // A clone, since the request is served by all of this session.
         let settings = Rc::clone(&self.settings);
-        let stripped = Stripped::of(admitted, place.query);
+        let stripped = Stripped::of(admitted, place.query, head.fields.view());
         let query = stripped.as_ref().and_then(|it| it.query.as_ref());
         let outgoing = Outgoing {
             method,
@@ -330,6 +333,8 @@ impl StreamSession {
             is_secure: self.origin.is_secure,
             came_by: CameBy::Http2,
             strip: stripped.as_ref().map_or(&[], |it| &it.lines),
+            identity_field: settings.identity_field.as_deref(),
+            caller: None,
         };
         let time = target.plan.timeouts.total;
         let inbound = Inbound {
@@ -364,7 +369,7 @@ impl StreamSession {
             let mut has_left = |context: &mut Context<'_>| stream.fate(context).is_some();
             if door.reads_body() {
                 match door.pass(&mut request, &worker, &mut has_left).await {
-                    Ok(limits) => self.told = Told::of(limits, None),
+                    Ok(limits) => self.added_fields = AddedFields::of(limits, None),
                     Err(TurnedAway::Reply(reply)) => return self.answer(&reply, &method).await,
                     Err(TurnedAway::Gone) => return Served::GONE,
                 }
@@ -380,7 +385,7 @@ impl StreamSession {
             match outcome {
                 None => Served::GONE,
                 Some(Ok(Outcome::Reply(mut reply))) => {
-                    told::tell(self.told.as_deref(), &mut reply);
+                    added_fields::add(self.added_fields.as_deref(), &mut reply);
                     match hold(&reply, 1) {
                         Ok(_room) => self.answer(&reply, &method).await,
                         Err(fault) => self.answer_fault(&fault, &method).await,
@@ -392,7 +397,7 @@ impl StreamSession {
                     self.forward_message(&target, sent, time, streams).await
                 }
                 Some(Ok(Outcome::Stream(mut reply, feed))) => {
-                    told::tell(self.told.as_deref(), &mut reply);
+                    added_fields::add(self.added_fields.as_deref(), &mut reply);
                     self.begin_stream(&method, (reply, feed), streams, forwards)
                         .await
                 }
@@ -411,9 +416,12 @@ impl StreamSession {
         time: Option<Duration>,
         streams: Streams<'_>,
     ) -> Served {
+        // A clone, since the request is served by all of this session.
+        let settings = Rc::clone(&self.settings);
         let inbound = Inbound {
             request: Outgoing {
                 came_by: CameBy::Http2,
+                identity_field: settings.identity_field.as_deref(),
                 ..Outgoing::of_message(request, framing(head))
             },
             path: request.path.as_bytes(),

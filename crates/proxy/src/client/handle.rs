@@ -14,10 +14,10 @@ use tokio::time::Instant;
 
 use crate::background;
 use crate::call::{Caller, log_fault};
+use crate::client::added_fields::{self, AddedFields};
 use crate::client::door::{BodyDoor, TurnedAway};
 use crate::client::forward;
 use crate::client::session::{After, Served, Session};
-use crate::client::told::{self, Told};
 use crate::memory::{hold, no_room};
 use crate::relay::downstream_http1::RequestSource;
 use crate::relay::failure::Failure;
@@ -59,7 +59,7 @@ pub(crate) fn handle<'a>(
         let mut has_left = |it: &mut Context<'_>| watches && has_left(it, &mut session.client);
         if door.reads_body() {
             match door.pass(&mut request, &worker, &mut has_left).await {
-                Ok(limits) => session.told = Told::of(limits, None),
+                Ok(limits) => session.added_fields = AddedFields::of(limits, None),
                 Err(TurnedAway::Reply(reply)) => return session.answer(&reply, &mut body).await,
                 Err(TurnedAway::Gone) => return GONE,
             }
@@ -76,7 +76,7 @@ pub(crate) fn handle<'a>(
             None => GONE,
             // The body is copied behind the head.
             Some(Ok(Outcome::Reply(mut reply))) => {
-                told::tell(session.told.as_deref(), &mut reply);
+                added_fields::add(session.added_fields.as_deref(), &mut reply);
                 match hold(&reply, 2) {
                     Ok(_room) => session.answer(&reply, &mut body).await,
                     Err(fault) => session.answer(&fault.to_reply(), &mut body).await,
@@ -90,7 +90,7 @@ pub(crate) fn handle<'a>(
                 Box::pin(forward::forward(session, &target, source, time, streams)).await
             }
             Some(Ok(Outcome::Stream(mut reply, feed))) => {
-                told::tell(session.told.as_deref(), &mut reply);
+                added_fields::add(session.added_fields.as_deref(), &mut reply);
                 Box::pin(stream::begin(
                     session,
                     (reply, feed),

@@ -20,6 +20,12 @@ pub(crate) fn fault_of(failure: Failure) -> Option<Fault> {
             "the request body did not arrive in time",
         )
         .with_status(408),
+        // The files have named the system, and its name leads where it must not.
+        Failure::Connect(error) if net::egress::is_refusal(&error) => {
+            upstream(Kind::Forbidden, "the back end may not be called")
+                .with_status(502)
+                .with_cause(error)
+        }
         Failure::Connect(error) => upstream(Kind::Connection, "the back end cannot be reached")
             .with_retry(Retry::Yes)
             .with_cause(error),

@@ -1,12 +1,11 @@
 //! Writes the head of a reply to the client: one that is relayed, or one of our own.
 
-use component::access::SUBPROTOCOL_FIELD;
 use component::forward::{FieldEdits, ForwardPlan};
 use message::{Field, Headers, HeadersView, Method, Reply, reason_phrase};
 use net::http1::{ConnectionOptions, Framing, Version};
 use tokio::time::Instant;
 
-use crate::client::told::Told;
+use crate::client::added_fields::AddedFields;
 use crate::date::DateField;
 use crate::relay::ReplyHead;
 use crate::upstream::request_head::{copy_line, line, write_decimal};
@@ -50,8 +49,8 @@ pub(crate) struct Relayed<'a> {
     /// The method of the client's request.
     pub method: &'a Method,
     pub edits: &'a FieldEdits,
-    /// What limits and door tell.
-    pub told: Option<&'a Told>,
+    /// Fields of the caller's rate limits and of the door.
+    pub added_fields: Option<&'a AddedFields>,
     /// Where the date comes from, and when the request came.
     pub date: Option<(&'a DateField, Instant)>,
 }
@@ -88,10 +87,8 @@ impl Relayed<'_> {
         for (name, value) in &self.edits.set {
             line(out, name.as_bytes(), value.as_bytes());
         }
-        if let Some(told) = self.told {
-            let is_protocol = |name: &[u8]| name.eq_ignore_ascii_case(SUBPROTOCOL_FIELD.as_bytes());
-            let has_protocol = head.fields.lines().any(|line| is_protocol(line.name()));
-            for (name, _, value) in told.fields(has_protocol) {
+        if let Some(added) = self.added_fields {
+            for (name, _, value) in added.fields(head.fields) {
                 line(out, name.as_bytes(), value.as_bytes());
             }
         }

@@ -20,6 +20,7 @@ use tokio::time::Instant;
 
 use crate::call;
 use crate::call::Caller;
+use crate::client::added_fields::AddedFields;
 use crate::client::door::{self, BodyDoor, Stripped, TurnedAway};
 use crate::client::edge::{self, Asked, ReplyFields};
 use crate::client::forward;
@@ -28,7 +29,6 @@ use crate::client::handle;
 use crate::client::linger;
 use crate::client::rescue;
 use crate::client::response_head::{self, ClientSide};
-use crate::client::told::Told;
 use crate::observe::AccessEntry;
 use crate::relay::downstream_http1::RequestSource;
 use crate::relay::exchange::EventStream;
@@ -67,8 +67,8 @@ pub(crate) struct Session {
     head_started: bool,
     first_request: FirstRequest,
     captures: Captures,
-    /// What the reply tells of the caller's limits.
-    pub told: Option<Box<Told>>,
+    /// Fields of the caller's rate limits and of the door for the reply.
+    pub added_fields: Option<Box<AddedFields>>,
     /// What takes the connection over.
     stream: Option<Box<(Begun, Way)>>,
 }
@@ -130,7 +130,7 @@ impl Session {
             head_started: false,
             first_request: FirstRequest::Awaited,
             captures: Captures::new(),
-            told: None,
+            added_fields: None,
             stream: None,
         }
     }
@@ -327,9 +327,9 @@ impl Session {
                 Err(refusal) => return Box::pin(self.turn_away(refusal)).await,
             }
         }
-        let told = Told::of(limits, admitted.as_deref_mut());
-        if told.is_some() || self.told.is_some() {
-            self.told = told;
+        let added_fields = AddedFields::of(limits, admitted.as_deref_mut());
+        if added_fields.is_some() || self.added_fields.is_some() {
+            self.added_fields = added_fields;
         }
         self.serve_admitted(route, path, (admitted, admission.as_ref()))
             .await
@@ -434,8 +434,11 @@ impl Session {
                     caller,
                     admission,
                 };
-                let query = self.head.query(self.client.input.bytes());
-                let stripped = Stripped::of(admitted.as_deref(), query);
+                let bytes = self.client.input.bytes();
+                let query = self.head.query(bytes);
+                let head = bytes.get(..self.head.length).unwrap_or_default();
+                let fields = self.head.headers(head);
+                let stripped = Stripped::of(admitted.as_deref(), query, fields);
                 let source = RequestSource::Client {
                     rest,
                     path,
@@ -484,14 +487,14 @@ impl Session {
         let proxies = self.settings.trusted_proxies.as_deref();
         let (peer, of_connection) = (self.client.peer(), self.client.certificate());
         let certificate = request_head::certificate(&self.settings, peer, headers, of_connection);
-        let (peer, is_proxied) = request_head::client(proxies, peer, headers);
+        let (client, is_proxied) = request_head::client(proxies, peer, headers);
         let head = access::RequestHead {
             method: self.head.method.as_str(),
             path: self.head.path(bytes),
             query: self.head.query(bytes),
             headers,
-            peer,
-            is_proxied,
+            peer: client,
+            proxy: is_proxied.then_some(peer),
             is_secure: self.client.is_tls(),
             certificate: certificate.as_ref(),
             message: message.as_ref(),
@@ -517,6 +520,7 @@ impl Session {
             is_secure: self.client.is_tls(),
             upgrades: self.head.upgrades_to_websocket,
             proxies: self.settings.trusted_proxies.as_deref(),
+            audit: &self.worker.engine.audit,
         }
     }
 
@@ -526,6 +530,10 @@ impl Session {
     }
 
     async fn no_route(&mut self, found: Found) -> Served {
+        if matches!(found, Found::Ambiguous) {
+            let path = self.head.path(self.client.input.bytes());
+            edge::audit_path(self.asked(path));
+        }
         let reply = rescue::unrouted(&found);
         let rejected = self.worker.metrics.rejected.get(4);
         if let Some(counter) = rejected.filter(|_| reply.status >= 400) {

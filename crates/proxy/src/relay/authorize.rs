@@ -143,10 +143,15 @@ impl Authorizer {
 
 /// The lines of credentials in a head of HTTP/1.1, which ends with an empty line.
 pub(crate) fn add_lines(head: &mut Vec<u8>, authorization: &Authorization) {
-    head.truncate(head.len().saturating_sub(b"\r\n".len()));
     for (name, value) in &authorization.grant.lines {
-        request_head::line(head, name.as_bytes(), value.as_bytes());
+        add_line(head, (name, value));
     }
+}
+
+/// A line more in such a head.
+pub(crate) fn add_line(head: &mut Vec<u8>, (name, value): (&str, &str)) {
+    head.truncate(head.len().saturating_sub(b"\r\n".len()));
+    request_head::line(head, name.as_bytes(), value.as_bytes());
     head.extend_from_slice(b"\r\n");
 }
 

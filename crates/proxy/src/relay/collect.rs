@@ -8,7 +8,7 @@ use bytes::Bytes;
 use component::forward::ForwardPlan;
 use component::settings::Settings;
 use message::memory::Collected;
-use message::{Headers, Request};
+use message::{Body, Headers, Reply, Request};
 use net::deadline::Deadline;
 use net::http1::{End, Framing, TransferError};
 
@@ -21,6 +21,8 @@ use crate::worker::Worker;
 
 /// The most memory that is taken for a body before it has come.
 const AHEAD_MAX: u64 = 1 << 20;
+/// The most bytes of a body that are read only to keep its connection.
+const SKIPPED_MAX: u64 = 1 << 20;
 
 /// One call of a step.
 pub(crate) struct Collector<'a> {
@@ -31,6 +33,9 @@ pub(crate) struct Collector<'a> {
     body: Content,
     /// The most bytes of the reply's body.
     max: u64,
+    /// Whether what is above that is left out.
+    pub truncates: bool,
+    skipped: u64,
     pub status: u16,
     pub headers: Headers,
     pub content: Collected,
@@ -55,12 +60,29 @@ impl<'a> Collector<'a> {
             request,
             body: Content::of(&request.body).unwrap_or_default(),
             max,
+            truncates: false,
+            skipped: 0,
             status: 0,
             headers: Headers::new(),
             content: Collected::default(),
             is_too_large: false,
             is_refused: false,
         }
+    }
+
+    /// What has come.
+    pub fn into_reply(self) -> Reply {
+        Reply {
+            status: self.status,
+            headers: self.headers,
+            body: Body::from(self.content.into_bytes()),
+        }
+    }
+
+    /// How many of these bytes are kept.
+    fn wanted(&self, bytes: &[u8]) -> usize {
+        let room = self.max.saturating_sub(self.content.len() as u64);
+        bytes.len().min(usize::try_from(room).unwrap_or(usize::MAX))
     }
 }
 
@@ -91,11 +113,16 @@ impl Sink for Collector<'_> {
         bytes: &[u8],
         _: End<'_>,
     ) -> Poll<io::Result<usize>> {
-        if (self.content.len() + bytes.len()) as u64 > self.max {
-            self.is_too_large = true;
-            return Poll::Ready(Err(io::ErrorKind::FileTooLarge.into()));
+        let wanted = self.wanted(bytes);
+        if wanted < bytes.len() {
+            self.skipped += (bytes.len() - wanted) as u64;
+            if !self.truncates || self.skipped > SKIPPED_MAX {
+                self.is_too_large = true;
+                return Poll::Ready(Err(io::ErrorKind::FileTooLarge.into()));
+            }
         }
-        if self.content.extend(bytes).is_err() {
+        let kept = bytes.get(..wanted).unwrap_or_default();
+        if self.content.extend(kept).is_err() {
             self.is_refused = true;
             return Poll::Ready(Err(io::ErrorKind::OutOfMemory.into()));
         }
@@ -107,13 +134,16 @@ impl Sink for Collector<'_> {
     }
 
     fn sent(&self) -> u64 {
-        self.content.len() as u64
+        self.content.len() as u64 + self.skipped
     }
 }
 
 impl Downstream for Collector<'_> {
     fn request(&self) -> Outgoing<'_> {
-        Outgoing::of_message(self.request, Framing::None)
+        Outgoing {
+            identity_field: self.settings.identity_field.as_deref(),
+            ..Outgoing::of_message(self.request, Framing::None)
+        }
     }
 
     fn can_rewind(&self) -> bool {

@@ -4,6 +4,7 @@ use std::io;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use component::identity::IdentityField;
 use message::Body;
 use net::Connection;
 use net::http1::{BodyReader, End, TransferError};
@@ -191,16 +192,27 @@ impl<R: RequestReader> RequestBody<R> {
         }
     }
 
-    /// Hands what is there to `take`, as [`super::Source::poll_take`] does.
+    /// Hands what is there to `take`, as [`super::Source::poll_take`] does. The identity header is
+    /// left out of the client's trailers: what takes these for part of the head would believe it.
     #[inline]
     pub fn poll_take(
         &mut self,
         context: &mut Context<'_>,
         side: R::Side<'_>,
+        identity: Option<&IdentityField>,
         take: impl FnOnce(&mut Context<'_>, &[u8], End<'_>) -> Poll<io::Result<usize>>,
     ) -> Poll<Result<(), TransferError>> {
         match self {
-            Self::Client(reader) => reader.poll_take(context, side, take),
+            Self::Client(reader) => reader.poll_take(context, side, |context, bytes, end| {
+                let others = match (identity, end) {
+                    (Some(identity), End::End(Some(trailers))) => identity.without(trailers),
+                    _ => None,
+                };
+                match &others {
+                    None => take(context, bytes, end),
+                    Some(others) => take(context, bytes, End::End(Some(others.view()))),
+                }
+            }),
             Self::Message(content) => content.poll_take(context, take),
         }
     }

@@ -147,6 +147,7 @@ impl<'a> Http1Downstream<'a> {
         let outgoing = Outgoing::of_message(message, head.framing);
         Outgoing {
             upgrades: head.upgrades_to_websocket && outgoing.framing == Framing::None,
+            identity_field: self.session.settings.identity_field.as_deref(),
             ..outgoing
         }
     }
@@ -199,7 +200,9 @@ impl Source for Http1Downstream<'_> {
         context: &mut Context<'_>,
         take: impl FnOnce(&mut Context<'_>, &[u8], End<'_>) -> Poll<io::Result<usize>>,
     ) -> Poll<Result<(), TransferError>> {
-        self.body.poll_take(context, &mut self.session.client, take)
+        let identity = self.session.settings.identity_field.as_deref();
+        self.body
+            .poll_take(context, &mut self.session.client, identity, take)
     }
 
     #[inline]
@@ -260,6 +263,8 @@ impl Downstream for Http1Downstream<'_> {
             is_secure: self.session.client.is_tls(),
             came_by: CameBy::Http1,
             strip: stripped.map_or(&[], |it| &it.lines),
+            identity_field: self.session.settings.identity_field.as_deref(),
+            caller: None,
         }
     }
 
@@ -301,7 +306,7 @@ impl Downstream for Http1Downstream<'_> {
                 client,
                 method: &self.session.head.method,
                 edits: &plan.reply_fields,
-                told: None,
+                added_fields: None,
                 date: None,
             };
             reply.write(self.writer.staged_mut());
@@ -326,7 +331,7 @@ impl Downstream for Http1Downstream<'_> {
             client: self.client_side(self.closes),
             method: &self.session.head.method,
             edits: own.as_ref().unwrap_or(&plan.reply_fields),
-            told: self.session.told.as_deref(),
+            added_fields: self.session.added_fields.as_deref(),
             date: Some((&self.session.worker.date, self.session.now)),
         };
         let staged = self.writer.staged_mut();

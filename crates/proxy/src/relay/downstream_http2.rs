@@ -89,7 +89,9 @@ impl Source for Http2Downstream<'_> {
         context: &mut Context<'_>,
         take: impl FnOnce(&mut Context<'_>, &[u8], End<'_>) -> Poll<io::Result<usize>>,
     ) -> Poll<Result<(), TransferError>> {
-        self.body.poll_take(context, &self.session.stream, take)
+        let identity = self.session.settings.identity_field.as_deref();
+        self.body
+            .poll_take(context, &self.session.stream, identity, take)
     }
 
     #[inline]
@@ -183,13 +185,13 @@ impl Downstream for Http2Downstream<'_> {
             |(field, _, value)| keeps_length || *field != Field::ContentLength || *value == b"0",
         );
         let stream = &self.session.stream;
-        let sent = match &self.session.told {
+        let sent = match &self.session.added_fields {
             None => stream.respond(head.status, fields, !has_body),
-            Some(told) => {
-                // No WebSocket is opened over HTTP/2 here.
-                let told = told.fields(true);
-                let told = told.map(|(_, name, it)| (Field::Other, name.as_bytes(), it.as_bytes()));
-                stream.respond(head.status, fields.chain(told), !has_body)
+            Some(added) => {
+                let added = added.fields(head.fields);
+                let added =
+                    added.map(|(_, name, it)| (Field::Other, name.as_bytes(), it.as_bytes()));
+                stream.respond(head.status, fields.chain(added), !has_body)
             }
         };
         sent.map_err(|_| ClientGone)?;

@@ -4,11 +4,13 @@
 use std::future::poll_fn;
 use std::pin::pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+use component::identity::Identity;
 use component::upstream::{Balance, HashKey};
-use message::Method;
+use message::{Fault, Kind, Method, Origin};
 use net::Connection;
 use net::http1::Framing;
 use net::http2::{Link, RequestLine};
@@ -22,7 +24,7 @@ use super::upstream_http2::Http2Upstream;
 use super::{Progress, Requester, Times, UpstreamExchange, Waiting, is_stream};
 use crate::stream::Streams;
 use crate::stream::events;
-use crate::upstream::request_head::{self, CameBy, ForwardTarget, Outgoing};
+use crate::upstream::request_head::{self, CameBy, ForwardTarget, Lines as _, Outgoing};
 use crate::upstream::{self, Attempt, Lease, Lent, Line, Patience, Upstream};
 
 /// What a request asks of the relay.
@@ -75,6 +77,7 @@ pub(crate) fn send<D: Requester>(
                 Some(authorization)
             }
         };
+        let identity = identity(down, &order)?;
         let mut attempt = Attempt::new(key).for_upgrade(order.upgrades);
         loop {
             let Lent {
@@ -86,6 +89,7 @@ pub(crate) fn send<D: Requester>(
             let sent = Sent {
                 order: &order,
                 authorization: authorization.as_deref(),
+                identity: identity.as_deref(),
                 now,
             };
             let unanswered = match line {
@@ -177,7 +181,46 @@ fn terms<'a, D: Requester>(down: &D, order: &Order<'a>) -> Terms<'a> {
 struct Sent<'a> {
     order: &'a Order<'a>,
     authorization: Option<&'a Authorization>,
+    /// The value of the identity header.
+    identity: Option<&'a str>,
     now: Instant,
+}
+
+impl<'a> Sent<'a> {
+    /// Name and value of the identity header.
+    fn identity(&self) -> Option<(&'a str, &'a str)> {
+        let identity = self.order.target.plan.identity.as_ref()?;
+        Some((identity.field().name(), self.identity?))
+    }
+}
+
+/// The value of the identity header, where the target gets one.
+#[inline]
+fn identity<D: Requester>(down: &D, order: &Order<'_>) -> Result<Option<Arc<str>>, Failure> {
+    match &order.target.plan.identity {
+        None => Ok(None),
+        Some(identity) => token(&**identity, down, order).map(Some),
+    }
+}
+
+/// The token that says who has sent a request. Without one the request is not sent.
+#[cold]
+fn token<D: Requester>(
+    identity: &dyn Identity,
+    down: &D,
+    order: &Order<'_>,
+) -> Result<Arc<str>, Failure> {
+    let of_session = order.streams.and_then(|it| it.caller);
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let now = now.unwrap_or_default().as_secs();
+    let token = match down.request().caller.or(of_session) {
+        Some(caller) => identity.token(caller, now),
+        None => {
+            let detail = "nobody is known who has sent the message";
+            Err(Fault::new(Kind::Forbidden, Origin::Client, detail))
+        }
+    };
+    token.map_err(|fault| Failure::Limited(Box::new(fault)))
 }
 
 /// An attempt that has no outcome.
@@ -222,6 +265,9 @@ fn begin_http1<D: Requester>(
     request_head::write(sent.order.target, &request, &mut head);
     if let Some(authorization) = sent.authorization {
         authorize::add_lines(&mut head, authorization);
+    }
+    if let Some(identity) = sent.identity() {
+        authorize::add_line(&mut head, identity);
     }
     let is_chunked = request.framing == Framing::Chunked;
     Http1Upstream::begin(connection, head, is_chunked, worker.take_reply_head())
@@ -283,6 +329,9 @@ async fn over_http2<D: Requester>(
         request_head::write_http2(order.target, &request, &mut head);
         if let Some(authorization) = sent.authorization {
             authorize::add_fields(&mut head, authorization);
+        }
+        if let Some((name, value)) = sent.identity() {
+            head.fields.line(name.as_bytes(), value.as_bytes());
         }
         (head, is_long, has_body)
     };

@@ -327,6 +327,8 @@ impl Downstream for Client {
             is_secure: false,
             came_by: CameBy::Http1,
             strip: &[],
+            identity_field: None,
+            caller: None,
         }
     }
 

@@ -275,7 +275,7 @@ fn an_open_route_is_no_way_around_a_door() {
 
 /// Topics have no door at their routes: they judge those who name them.
 #[test]
-fn an_open_route_is_no_way_around_a_handler_that_judges() {
+fn an_open_route_does_not_bypass_a_handler_that_judges() {
     let judging = Arc::new(AtomicBool::new(true));
     let routes = [
         "judging:GET /topics/sse",

@@ -62,7 +62,7 @@ pub(crate) async fn begin(
         client,
         method: &session.head.method,
         edits: &target.plan.reply_fields,
-        told: session.told.as_deref(),
+        added_fields: session.added_fields.as_deref(),
         date: None,
     };
     reply.write(&mut out);

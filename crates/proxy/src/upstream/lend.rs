@@ -240,8 +240,13 @@ impl Upstream {
             Err(_) => Connected::Failed(ConnectError::TimedOut),
         };
         match &outcome {
-            Connected::Failed(_) => {
+            Connected::Failed(error) => {
                 self.metrics.upstream_connect_failures.add(1);
+                if let ConnectError::Io(error) = error
+                    && net::egress::is_refusal(error)
+                {
+                    super::note_refusal(&self.metrics, error);
+                }
                 // Once, however many wait for this connection.
                 self.fail(at, Instant::now());
             }

@@ -5,8 +5,10 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use component::access::without_parameter;
+use component::access::{Caller, without_parameter};
+use component::egress::loops;
 use component::forward::{ForwardPlan, HostField};
+use component::identity::IdentityField;
 use component::settings::Settings;
 use component::trusted_proxies::TrustedProxies;
 use message::{
@@ -66,7 +68,10 @@ impl ForwardTarget {
             HostField::Fixed(host) => Some(host.clone()),
             HostField::Keep => None,
         };
-        let own_fields = [own_fields(plan, b"1.1 "), own_fields(plan, b"2.0 ")];
+        let guards = plan.upstream.egress.is_guarded();
+        let loop_id = guards.then(|| Arc::clone(&upstream.settings().egress.loop_id));
+        let loop_id = loop_id.as_deref();
+        let own_fields = [b"1.1 ", b"2.0 "].map(|version| own_fields(plan, version, loop_id));
         let tails = own_fields.each_ref().map(|fields| {
             let mut tail = Vec::new();
             for (name, value) in fields {
@@ -88,12 +93,14 @@ impl ForwardTarget {
 /// A field that is added to every request: name and value.
 type OwnField = (String, Vec<u8>);
 
-fn own_fields(plan: &ForwardPlan, version: &[u8]) -> Vec<OwnField> {
+fn own_fields(plan: &ForwardPlan, version: &[u8], loop_id: Option<&str>) -> Vec<OwnField> {
     let via = plan.via.as_ref();
     let via = via.map(|name| ("Via".to_owned(), [version, name.as_bytes()].concat()));
     let set = plan.request_fields.set.iter();
     let set = set.map(|(name, value)| (name.clone(), value.as_bytes().to_vec()));
-    via.into_iter().chain(set).collect()
+    // Behind what others have written: none of that is left out (RFC 8586, section 2).
+    let hop = loop_id.map(|id| (loops::FIELD.to_owned(), id.as_bytes().to_vec()));
+    via.into_iter().chain(set).chain(hop).collect()
 }
 
 /// The request that is forwarded, wherever its parts lie.
@@ -117,6 +124,10 @@ pub(crate) struct Outgoing<'a> {
     pub came_by: CameBy,
     /// What is left out: the client's credential.
     pub strip: &'a [StrippedLines],
+    /// The header in which only the engine says who a caller is: it is left out, too.
+    pub identity_field: Option<&'a IdentityField>,
+    /// Who has sent it, when that stands in the message.
+    pub caller: Option<&'a Caller>,
 }
 
 /// How a request came to us, which decides about what it says of its way.
@@ -171,7 +182,7 @@ pub(crate) fn certificate(
 /// What a message has of the head of its request.
 pub(crate) struct Taken {
     /// The fields. Those that tell the way of the request are left out when its peer is not
-    /// trusted, and `Client-Cert` always.
+    /// trusted, and `Client-Cert` and the identity header always.
     pub headers: Headers,
     /// The address of the client.
     pub peer: IpAddr,
@@ -189,11 +200,15 @@ pub(crate) fn take_fields(
     of_connection: Option<&Arc<ClientCertificate>>,
 ) -> Taken {
     let (client, is_proxied) = client(settings.trusted_proxies.as_deref(), peer, headers);
+    let mut taken = match is_proxied {
+        true => headers.without(|field| field == Field::ClientCert),
+        false => headers.without(Field::is_forwarding),
+    };
+    if let Some(identity) = &settings.identity_field {
+        identity.remove_from(&mut taken);
+    }
     Taken {
-        headers: match is_proxied {
-            true => headers.without(|field| field == Field::ClientCert),
-            false => headers.without(Field::is_forwarding),
-        },
+        headers: taken,
         peer: client,
         proxy: is_proxied.then_some(peer),
         certificate: certificate(settings, peer, headers, of_connection),
@@ -226,6 +241,8 @@ impl<'a> Outgoing<'a> {
             is_secure: request.is_secure,
             came_by: CameBy::Http1,
             strip: &[],
+            identity_field: None,
+            caller: Caller::of(request),
         }
     }
 
@@ -478,6 +495,9 @@ fn write_fields(plan: &ForwardPlan, request: &Outgoing<'_>, out: &mut impl Lines
         .connection
         .filter(|(options, _)| !options.listed.is_empty());
     let edits = Some(&plan.request_fields).filter(|edits| !edits.is_empty());
+    // The target's own name holds too: a reload may have come between the settings and the plan.
+    let identity = plan.identity.as_ref().map(|it| it.field());
+    let identity = identity.or(request.identity_field);
     let mut is_believed = None;
     let mut is_believed = || *is_believed.get_or_insert_with(|| request.is_believed());
     for line in request.headers.lines() {
@@ -497,6 +517,7 @@ fn write_fields(plan: &ForwardPlan, request: &Outgoing<'_>, out: &mut impl Lines
         if ours
             || listed.is_some_and(|(options, head)| options.lists(head, line.name()))
             || edits.is_some_and(|edits| edits.drops(line.name()))
+            || identity.is_some_and(|it| it.is(line.name()))
         {
             continue;
         }
@@ -510,7 +531,7 @@ fn write_fields(plan: &ForwardPlan, request: &Outgoing<'_>, out: &mut impl Lines
 
 /// Copies a line of cookies, if it has any without those of these names.
 fn copy_without_cookies(names: &[Arc<str>], line: FieldLine<'_>, out: &mut impl Lines) {
-    if let Some(rest) = component::access::cookies_without(line.value(), names) {
+    if let Some(rest) = component::cookies::without_names(line.value(), names) {
         out.line(line.name(), &rest);
     }
 }

@@ -7,9 +7,12 @@ use std::net::SocketAddr;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use component::egress::{Policy, Scheme};
+use component::networks::NetworkList;
+use component::upstream::Egress;
 use message::Method;
 use net::deadline::Deadline;
-use net::endpoint::EndpointConfig;
+use net::endpoint::{EndpointConfig, Security};
 use net::http1::{ClientExchange, End, HeadLimits, ResponseHead};
 use net::resolve::{LookUp, Resolver};
 use testkit::poll_and_drop;
@@ -54,6 +57,15 @@ struct Setting {
 impl Setting {
     /// An upstream whose back end takes connections.
     async fn new(limit: Option<usize>) -> Self {
+        Self::with(limit, None).await
+    }
+
+    /// The same behind the egress guard, which allows these addresses.
+    async fn guarded(allow: &[&str]) -> Self {
+        Self::with(None, Some(allow)).await
+    }
+
+    async fn with(limit: Option<usize>, allow: Option<&[&str]>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let accepted = Rc::<Cell<usize>>::default();
@@ -72,17 +84,23 @@ impl Setting {
         let mut plan = UpstreamPlan::single("name.example", port, None);
         plan.connections.limit = limit;
         plan.connections.resolve = Duration::from_millis(1);
+        let mut settings = Settings::default();
+        if let Some(allow) = allow {
+            plan.egress = Egress::Guarded(None);
+            settings.egress = Arc::new(policy(allow, port));
+        }
         let deadlines = Deadlines::new();
         tokio::task::spawn_local(deadlines.clone().sweep());
         let permits = Permits::new(limit);
         let endpoint = Endpoint::new(EndpointConfig {
             host: "name.example",
             port,
-            tls: None,
+            security: Security::Clear,
             may_h1: true,
             may_h2: false,
             resolve: plan.connections.resolve,
             resolver: Rc::clone(&resolver) as _,
+            guard: upstreams::guard(&plan, &settings),
         });
         let member = MemberSetup {
             endpoint,
@@ -93,7 +111,7 @@ impl Setting {
         };
         let upstream = Upstream::new(UpstreamSetup {
             plan: &Arc::new(plan),
-            settings: Settings::default(),
+            settings,
             endpoints: vec![member],
             queue: Arc::default(),
             deadlines: &deadlines,
@@ -167,6 +185,16 @@ impl Setting {
         }
         panic!("a permit or a count is lost: {}", self.permits.used());
     }
+}
+
+/// A policy that allows clear text to these addresses on this port.
+fn policy(allow: &[&str], port: u16) -> Policy {
+    let mut list = NetworkList::default();
+    for network in allow {
+        list.add(network).unwrap();
+    }
+    let schemes = vec![Scheme::Http];
+    Policy::new(list, NetworkList::default(), vec![port], schemes)
 }
 
 /// Answers every request.
@@ -306,6 +334,142 @@ fn connections_to_addresses_that_are_gone_are_retired() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         assert_eq!(setting.upstream.pool.borrow().idle_count(0), 0);
+    });
+}
+
+/// A name that leads somewhere else for each look-up, as names of attackers do.
+#[derive(Debug)]
+struct Rebinding {
+    answers: RefCell<Vec<Vec<SocketAddr>>>,
+    asked: Cell<usize>,
+}
+
+impl Resolver for Rebinding {
+    fn look_up<'a>(&'a self, _: &'a str, port: u16) -> LookUp<'a> {
+        self.asked.set(self.asked.get() + 1);
+        let mut answers = self.answers.borrow_mut();
+        let answer = match answers.len() {
+            1 => answers[0].clone(),
+            _ => answers.remove(0),
+        };
+        let with_port = |mut it: SocketAddr| {
+            it.set_port(port);
+            it
+        };
+        let answer = answer.into_iter().map(with_port).collect();
+        Box::pin(async move { Ok(answer) })
+    }
+}
+
+#[test]
+fn the_address_that_was_checked_is_the_one_that_is_connected_to() {
+    run(async {
+        let allowed = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = allowed.local_addr().unwrap().port();
+        let forbidden = TcpListener::bind(("127.0.0.2", port)).await.unwrap();
+        let to = |hosts: &[[u8; 4]]| hosts.iter().map(|it| (*it, 0).into()).collect();
+        // Both at once, then only the one that is not allowed.
+        let resolver = Rc::new(Rebinding {
+            answers: RefCell::new(vec![
+                to(&[[127, 0, 0, 2], [127, 0, 0, 1]]),
+                to(&[[127, 0, 0, 2]]),
+            ]),
+            asked: Cell::new(0),
+        });
+        let mut plan = UpstreamPlan::single("rebinding.example", port, None);
+        plan.egress = Egress::Guarded(None);
+        let settings = Settings {
+            egress: Arc::new(policy(&["127.0.0.1"], port)),
+            ..Settings::default()
+        };
+        let endpoint = Endpoint::new(EndpointConfig {
+            host: "rebinding.example",
+            port,
+            security: Security::Clear,
+            may_h1: true,
+            may_h2: false,
+            resolve: Duration::from_secs(60),
+            resolver: Rc::clone(&resolver) as _,
+            guard: upstreams::guard(&plan, &settings),
+        });
+        let connect = async || {
+            let setup = net::endpoint::Http2Setup {
+                limits: h2_driver::http2_limits(&settings),
+                freed: Rc::default(),
+            };
+            let permits = Permits::new(None);
+            endpoint
+                .connect(permits.try_acquire().unwrap(), setup, false)
+                .await
+        };
+        for _ in 0..4 {
+            let connected = connect().await.unwrap();
+            let net::endpoint::NewConnection::Http1(connection) = connected else {
+                panic!("HTTP/2 is not offered");
+            };
+            assert_eq!(connection.peer(), std::net::IpAddr::from([127, 0, 0, 1]));
+        }
+        assert_eq!(resolver.asked.get(), 1, "an answer serves until it is old");
+        endpoint.look_up().await.unwrap();
+        let error = connect().await.unwrap_err();
+        assert!(net::egress::is_refusal(&error), "{error}");
+        assert!(error.to_string().contains("127.0.0.2, a loopback address"));
+        let arrived = tokio::time::timeout(Duration::from_millis(20), forbidden.accept()).await;
+        assert!(arrived.is_err(), "nobody was connected to");
+    });
+}
+
+#[test]
+fn a_name_that_comes_to_lead_where_it_must_not_is_refused() {
+    run(async {
+        let setting = Setting::guarded(&["127.0.0.1"]).await;
+        let first = setting.lend().await.unwrap();
+        setting.keep(first).await;
+        *setting.resolver.addresses.borrow_mut() = vec![([127, 0, 0, 2], 0).into()];
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        // The look-up is in the background: until its answer is there the address is the old one.
+        let failure = loop {
+            match setting.lend().await {
+                Ok(lent) => setting.keep(lent).await,
+                Err(failure) => break failure,
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        };
+        let Failure::Connect(error) = failure else {
+            panic!("{failure:?}");
+        };
+        assert!(net::egress::is_refusal(&error), "{error}");
+        let metrics = &setting.upstream.metrics;
+        assert_eq!(metrics.egress_refused.get(), 1);
+    });
+}
+
+#[test]
+fn connections_end_when_a_reload_forbids_where_they_lead() {
+    run(async {
+        let setting = Setting::guarded(&["127.0.0.0/8"]).await;
+        let (one, other) = (setting.lend().await.unwrap(), setting.lend().await.unwrap());
+        setting.keep(one).await;
+        assert_eq!(setting.upstream.idle(0), 1);
+        let port = setting.upstream.plan.endpoints[0].port;
+        let limits = setting.upstream.connections();
+        let settings = Settings {
+            egress: Arc::new(policy(&["127.0.0.2"], port)),
+            ..Settings::default()
+        };
+        setting.upstream.update(&settings, &limits);
+        assert_eq!(setting.upstream.idle(0), 0);
+        // One that was in use meanwhile is not kept either.
+        setting.keep(other).await;
+        assert_eq!(setting.upstream.idle(0), 0);
+        assert!(setting.lend().await.is_err());
+        let settings = Settings {
+            egress: Arc::new(policy(&["127.0.0.1"], port)),
+            ..Settings::default()
+        };
+        setting.upstream.update(&settings, &limits);
+        let again = setting.lend().await.unwrap();
+        setting.keep(again).await;
     });
 }
 

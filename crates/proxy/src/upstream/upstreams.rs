@@ -2,11 +2,13 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use component::egress::Policy;
 use component::observe::WorkerMetrics;
 use component::plan::Plan;
 use component::settings::Settings;
@@ -14,12 +16,14 @@ use component::tls::Protocol;
 use component::trigger::ListenAddress;
 use component::upstream::{ConnectionLimits, UpstreamPlan};
 use net::deadline::Deadlines;
-use net::endpoint::{Endpoint, EndpointConfig};
+use net::egress::Guard;
+use net::endpoint::{Endpoint, EndpointConfig, Security};
 use net::pool::{Permits, QueueCount};
 use net::resolve::SystemResolver;
 use net::tls;
 use tokio::time::Instant;
 
+use super::origins::Origins;
 use crate::upstream::{MemberSetup, Upstream, UpstreamSetup};
 
 /// The TLS that a plan needs, ready to be used. Made where files may be read; shared by all
@@ -28,7 +32,8 @@ use crate::upstream::{MemberSetup, Upstream, UpstreamSetup};
 pub struct TlsTable {
     /// Of listeners that speak it.
     pub servers: Vec<(ListenAddress, tls::Server)>,
-    /// Of upstreams that are reached by it: one for each endpoint, in their order.
+    /// Of upstreams that are reached by it: one for each endpoint, in their order. One of a
+    /// template is for all hosts.
     pub clients: Vec<(Arc<UpstreamPlan>, Vec<tls::Client>)>,
 }
 
@@ -46,6 +51,36 @@ impl TlsTable {
             .find(|(known, _)| Arc::ptr_eq(known, plan));
         found.map(|(_, clients)| clients.as_slice())
     }
+
+    /// Whether somebody still has one of its plans, beside the table itself.
+    fn is_needed(&self) -> bool {
+        let mut plans = self.clients.iter().map(|(plan, _)| plan);
+        plans.any(|plan| Arc::strong_count(plan) > 1)
+    }
+}
+
+/// Says which addresses may be connected to when the URL is a user's.
+#[derive(Debug)]
+struct EgressGuard {
+    policy: Arc<Policy>,
+    is_secure: bool,
+}
+
+impl Guard for EgressGuard {
+    fn check(&self, address: SocketAddr) -> Result<(), String> {
+        let checked = self.policy.check(self.is_secure, address);
+        checked.map_err(|refusal| refusal.to_string())
+    }
+}
+
+/// The guard of a plan's endpoints, where it has one.
+pub(super) fn guard(plan: &UpstreamPlan, settings: &Settings) -> Option<Rc<dyn Guard>> {
+    plan.egress.is_guarded().then(|| {
+        Rc::new(EgressGuard {
+            policy: Arc::clone(&settings.egress),
+            is_secure: plan.tls.is_some(),
+        }) as _
+    })
 }
 
 /// What all workers share about upstreams.
@@ -124,12 +159,16 @@ impl HealthBoard {
 pub(crate) struct Upstreams {
     settings: RefCell<Settings>,
     tls: RefCell<Arc<TlsTable>>,
+    /// Those of plans before, for requests that began on them.
+    earlier_tls: RefCell<Vec<Arc<TlsTable>>>,
     board: Arc<HealthBoard>,
     /// The upstreams of the plan that is served.
     current: RefCell<Vec<Arc<UpstreamPlan>>>,
     deadlines: Deadlines,
     metrics: Arc<WorkerMetrics>,
     known: RefCell<Vec<Rc<Upstream>>>,
+    /// Those that were made for URLs of users.
+    origins: Origins,
 }
 
 impl Upstreams {
@@ -141,11 +180,13 @@ impl Upstreams {
         Self {
             settings: RefCell::new(Settings::default()),
             tls: RefCell::default(),
+            earlier_tls: RefCell::default(),
             board: Arc::clone(board),
             current: RefCell::default(),
             deadlines: deadlines.clone(),
             metrics: Arc::clone(metrics),
             known: RefCell::default(),
+            origins: Origins::default(),
         }
     }
 
@@ -154,17 +195,51 @@ impl Upstreams {
         let settings = &plan.settings;
         self.settings.replace(settings.clone());
         self.current.borrow_mut().clone_from(&plan.upstreams);
-        *self.tls.borrow_mut() = Arc::clone(tls);
+        let before = self.tls.replace(Arc::clone(tls));
+        if !Arc::ptr_eq(&before, tls) {
+            self.earlier_tls.borrow_mut().push(before);
+        }
         for upstream in self.known.borrow().iter() {
             upstream.update(settings, &self.connections(&upstream.plan));
         }
+        self.origins.update(settings);
+    }
+
+    /// What this engine calls itself in `CDN-Loop`, when its plan has URLs of users.
+    pub fn loop_id(&self) -> Option<Arc<str>> {
+        let current = self.current.borrow();
+        let guards = current.iter().any(|plan| plan.egress.is_guarded());
+        guards.then(|| Arc::clone(&self.settings.borrow().egress.loop_id))
+    }
+
+    /// The TLS of a plan's endpoints, be it one that is served no more.
+    fn clients(&self, plan: &Arc<UpstreamPlan>) -> Vec<tls::Client> {
+        if let Some(clients) = self.tls.borrow().clients(plan) {
+            return clients.to_vec();
+        }
+        let earlier = self.earlier_tls.borrow();
+        let found = earlier.iter().rev().find_map(|table| table.clients(plan));
+        found.map(<[_]>::to_vec).unwrap_or_default()
+    }
+
+    /// The TLS of a plan that was made for a URL.
+    fn clients_of_origin(&self, plan: &UpstreamPlan) -> Vec<tls::Client> {
+        let template = plan.template.as_ref().filter(|_| plan.tls.is_some());
+        let of_template = template.map(|it| self.clients(it)).unwrap_or_default();
+        let host = plan.endpoints.first().map(|it| it.host.as_str());
+        let client = of_template.first().zip(host);
+        // A host that no certificate can have is reached by no TLS.
+        let client = client.and_then(|(client, host)| client.for_name(host).ok());
+        client.into_iter().collect()
     }
 
     /// The upstream of a plan: one that is there already, when nothing about it has changed but the
     /// limits on connections, which change in place.
     pub fn get(&self, plan: &Arc<UpstreamPlan>) -> Rc<Upstream> {
-        let tls = Arc::clone(&self.tls.borrow());
-        let clients = tls.clients(plan).unwrap_or_default();
+        if plan.template.is_some() {
+            return self.origin(plan);
+        }
+        let clients = self.clients(plan);
         let is_same = |known: &&Rc<Upstream>| {
             let members = known.members().iter().enumerate();
             is_same_but_limits(&known.plan, plan)
@@ -182,9 +257,20 @@ impl Upstreams {
         }
         let permits = |at| self.board.permits(plan, at, connections.limit);
         let queue = self.board.queue(plan);
-        let upstream = Rc::new(self.make(plan, clients, queue, permits));
+        let upstream = Rc::new(self.make(plan, &clients, queue, permits));
         self.known.borrow_mut().push(Rc::clone(&upstream));
         upstream
+    }
+
+    /// The upstream of a plan that was made for a URL. Its limits are each worker's own: nothing is
+    /// kept for the process of what anybody can name.
+    fn origin(&self, plan: &Arc<UpstreamPlan>) -> Rc<Upstream> {
+        let make = || {
+            let clients = self.clients_of_origin(plan);
+            let permits = |_| Permits::new(plan.connections.limit);
+            self.make(plan, &clients, Arc::default(), permits)
+        };
+        self.origins.get(plan, make, Instant::now())
     }
 
     /// The limits that hold for an upstream: those of the plan that is served, also where an older
@@ -198,13 +284,12 @@ impl Upstreams {
     /// A further upstream with one endpoint of another, for looking how that is: it has
     /// connections of its own, so that it never waits for those of requests.
     pub fn probe(&self, plan: &Arc<UpstreamPlan>, at: usize) -> Rc<Upstream> {
-        let tls = Arc::clone(&self.tls.borrow());
-        let client = tls.clients(plan).and_then(|clients| clients.get(at));
+        let clients = self.clients(plan);
         let mut single = UpstreamPlan::clone(plan);
         single.endpoints = plan.endpoints.get(at).cloned().into_iter().collect();
         single.connections.limit = None;
         single.health = None;
-        let clients = client.map_or(&[][..], std::slice::from_ref);
+        let clients = clients.get(at).map_or(&[][..], std::slice::from_ref);
         let own = |_| Permits::new(None);
         Rc::new(self.make(&Arc::new(single), clients, Arc::default(), own))
     }
@@ -218,15 +303,22 @@ impl Upstreams {
     ) -> Upstream {
         let speaks = |protocol| plan.protocols.contains(&protocol);
         let (may_h1, may_h2) = (speaks(Protocol::Http1), speaks(Protocol::Http2));
+        let settings = self.settings.borrow();
         let endpoints = plan.endpoints.iter().enumerate().map(|(at, it)| {
+            let security = match (clients.get(at), &plan.tls) {
+                (_, None) => Security::Clear,
+                (Some(client), Some(_)) => Security::Tls(client.clone()),
+                (None, Some(_)) => Security::Unavailable,
+            };
             let config = EndpointConfig {
                 host: &it.host,
                 port: it.port,
-                tls: clients.get(at).cloned(),
+                security,
                 may_h1,
                 may_h2,
                 resolve: plan.connections.resolve,
                 resolver: Rc::new(SystemResolver),
+                guard: guard(plan, &settings),
             };
             MemberSetup {
                 endpoint: Endpoint::new(config),
@@ -238,7 +330,7 @@ impl Upstreams {
         });
         Upstream::new(UpstreamSetup {
             plan,
-            settings: self.settings.borrow().clone(),
+            settings: settings.clone(),
             endpoints: endpoints.collect(),
             queue,
             deadlines: &self.deadlines,
@@ -252,6 +344,9 @@ impl Upstreams {
             upstream.prune(now);
             Rc::strong_count(upstream) > 1 || !upstream.is_unused()
         });
+        self.origins.prune(now);
+        let mut earlier = self.earlier_tls.borrow_mut();
+        earlier.retain(|table| table.is_needed());
     }
 }
 
@@ -261,3 +356,6 @@ fn is_same_but_limits(one: &UpstreamPlan, other: &UpstreamPlan) -> bool {
     adjusted.connections = other.connections;
     adjusted == *other
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,8 +9,9 @@ use component::forward::ForwardPlan;
 use component::handler::{Handler, LocalFuture, Outcome, Services};
 use component::plan::RouteTarget;
 use component::settings::Settings;
-use component::tls::Protocol;
+use component::tls::{Protocol, UpstreamTls};
 use component::trigger::PathPattern;
+use component::upstream::UpstreamPlan;
 use message::{Body, Fault, Method, Request};
 use net::tls::{Client, ClientSettings, MinVersion, Roots, Trust};
 use testkit::wire::{self, ServerTls, Wire};
@@ -217,7 +218,11 @@ fn slow_tls_reader(size: usize, pause: Duration) -> (u16, Client) {
 fn a_slow_reader_over_tls_makes_progress_within_a_piece() {
     let size = 192 << 10;
     let (port, client) = slow_tls_reader(size, Duration::from_millis(330));
-    let plan = Arc::new(forward_plan(port));
+    let upstream = UpstreamPlan::single("127.0.0.1", port, Some(UpstreamTls::default()));
+    let plan = Arc::new(ForwardPlan {
+        upstream: Arc::new(upstream),
+        ..forward_plan(port)
+    });
     let upstream = Arc::clone(&plan.upstream);
     let mut settings = Settings::default();
     settings.timeouts.body = Duration::from_millis(900);

@@ -340,6 +340,7 @@ impl Handler for StepCall {
                 plan: &self.plan,
                 request: &request,
                 body_max: None,
+                truncates: false,
                 step: "call",
                 deadline: self.gives_up_after.map(|time| services.now() + time),
             };

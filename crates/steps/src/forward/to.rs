@@ -84,7 +84,12 @@ impl To {
             Target::Url(url) => url.path.clone(),
         };
         let appends_rest = context.trigger.is_some_and(|trigger| trigger.path.rest);
-        let mut way = way::find(self.target, self.span, own, context)?;
+        let mut way = way::find(
+            self.target,
+            self.span,
+            own,
+            (context.connections, context.report),
+        )?;
         if websocket {
             let mut upstream = (*way.upstream).clone();
             upstream.protocols = vec![Protocol::Http1];
@@ -118,7 +123,7 @@ fn put_all<T>(result: Result<T, Vec<Problem>>, span: Span, report: &mut Report) 
 /// A handshake is a `GET` over HTTP/1.1 whose reply is not a message (RFC 6455, section 4.1).
 fn check_websocket(
     span: Span,
-    (_, protocols): way::Own<'_>,
+    own: way::Own<'_>,
     method: Option<&Method>,
     context: &mut BuildContext<'_>,
 ) {
@@ -146,7 +151,9 @@ fn check_websocket(
         let diagnostic = context.report.error(BAD_WEBSOCKET, span, message);
         diagnostic.hint("write `from: { http: GET :8080/chat }`");
     }
-    let protocols = protocols.filter(|it| it.value.contains(&Protocol::Http2));
+    let protocols = own
+        .protocols
+        .filter(|it| it.value.contains(&Protocol::Http2));
     if let Some(protocols) = protocols {
         let message = "a WebSocket handshake goes over HTTP/1.1";
         let diagnostic = context.report.error(BAD_WEBSOCKET, protocols.span, message);

@@ -46,7 +46,8 @@ impl Asker {
         options: CallOptions<'_>,
         services: &dyn Services,
     ) -> Result<Reply, Fault> {
-        self.0.ask(&mut request, options, services).await
+        let plan = &self.0.plan;
+        self.0.ask(plan, &mut request, options, services).await
     }
 
     /// Points a request at a reference that a reply to it has: a URL of the same scheme and host,

@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use component::exchange::Exchange;
 use component::step::{Next, Step};
-use message::{Fault, Reply, Request};
+use message::{Fault, Kind, Origin, Reply, Request};
 
 use super::DEFINITION;
-use crate::testing::{FakeServices, assert_problems, exchange, lines, run, sound, sound_flow};
+use crate::testing::{
+    FakeServices, LAST, assert_problems, build, exchange, lines, run, sound, sound_flow,
+};
 
 const JSON: (&str, &str) = ("Content-Type", "application/json");
 
@@ -426,4 +428,162 @@ fn a_query_is_bounded_while_it_is_written() {
     let parameters = expr::value::object([("n".to_owned(), expr::value::integer(1))]);
     super::add_query(&parameters, &mut query).unwrap();
     assert_eq!(query.as_deref(), Some("n=1"));
+}
+
+/// Calls a URL of a message: where the request goes, and the request.
+fn called(yaml: &str, lines: &[(&str, &str)], body: &str) -> Result<(String, Request), Fault> {
+    let step = sound(&DEFINITION, yaml);
+    let (services, asked) = recorder(Reply::new(204));
+    let fields: Vec<(&str, &str)> = [&[JSON], lines].concat();
+    let mut message = exchange(&fields, body.as_bytes());
+    let result = run(&*step, &mut message, &services);
+    let plans = services.plans.take();
+    result?;
+    let plan = plans.first().unwrap();
+    assert!(plan.upstream.egress.is_guarded(), "{yaml}");
+    let query = plan.query.as_ref().map(|it| format!("?{it}"));
+    let shown = format!(
+        "{}{}{}",
+        plan.upstream.authority(),
+        plan.path,
+        query.unwrap_or_default()
+    );
+    Ok((shown, asked.borrow()[0].clone()))
+}
+
+#[test]
+fn a_url_of_the_message_is_called_behind_the_guard() {
+    let yaml = "{ to: \"${ .url }\", egress: guarded, method: POST, query: { a: \"b c\" } }";
+    let body = "{\"url\": \"https://Hooks.example/x%20y?z=1#f\"}";
+    let (shown, request) = called(yaml, &[], body).unwrap();
+    assert_eq!(shown, "hooks.example/x%20y?z=1");
+    assert_eq!(request.query.as_deref(), Some("a=b%20c"));
+    assert_eq!(request.body.as_bytes(), body.as_bytes());
+    let computed = "{ to: \"${ \\\"https://\\\" + .host + \\\"/x\\\" }\", egress: guarded }";
+    let (shown, _) = called(computed, &[], "{\"host\": \"a.example\"}").unwrap();
+    assert_eq!(shown, "a.example/x");
+}
+
+#[test]
+fn a_url_of_the_message_that_may_not_be_called_is_refused() {
+    let yaml = "{ to: \"${ .url }\", egress: guarded }";
+    for (url, status, detail) in [
+        (
+            "\"https://127.0.0.1/\"",
+            403,
+            "this address may not be called",
+        ),
+        (
+            "\"http://a.example/\"",
+            403,
+            "URLs with this scheme may not be called",
+        ),
+        (
+            "\"https://a.example:22/\"",
+            403,
+            "URLs with this port may not be called",
+        ),
+        (
+            "\"https://u:p@a.example/\"",
+            403,
+            "the URL cannot be used: it has a user name or a password",
+        ),
+        ("null", 400, "a URL is a text, not null"),
+        (
+            "[\"https://a.example/\"]",
+            400,
+            "a URL is a text, not array",
+        ),
+    ] {
+        let fault = called(yaml, &[], &format!("{{\"url\": {url}}}")).unwrap_err();
+        assert_eq!((fault.status, &*fault.detail), (status, detail), "{url}");
+    }
+}
+
+#[test]
+fn what_a_name_leads_to_is_refused_like_what_stands_in_the_url() {
+    let refused = Fault::new(
+        Kind::Forbidden,
+        Origin::Upstream,
+        "the back end may not be called",
+    )
+    .with_status(502)
+    .with_cause("10.0.0.1, a private address");
+    for (yaml, status) in [
+        ("{ to: \"${ .url }\", egress: guarded }", 403),
+        ("{ to: \"https://intranet/\", egress: guarded }", 502),
+    ] {
+        let refused = refused.clone();
+        let services = FakeServices::scripted(move |_| (Duration::ZERO, Err(refused.clone())));
+        let step = sound(&DEFINITION, yaml);
+        let mut message = exchange(&[JSON], b"{\"url\": \"https://intranet/\"}");
+        let fault = run(&*step, &mut message, &services).unwrap_err();
+        assert_eq!(
+            (fault.kind, fault.status),
+            (Kind::Forbidden, status),
+            "{yaml}"
+        );
+        let cause = fault.cause.unwrap();
+        assert!(cause.contains("10.0.0.1"), "the log tells: {cause}");
+        assert!(!fault.detail.contains("10.0.0.1"));
+    }
+}
+
+#[test]
+fn guarded_requests_tell_by_which_engines_they_have_come() {
+    let given = "{ to: \"${ .url }\", egress: guarded }";
+    let fixed = "{ to: \"https://a.example/\", egress: guarded }";
+    let body = "{\"url\": \"https://a.example/\"}";
+    for yaml in [given, fixed] {
+        let hops = [("CDN-Loop", "one; v=1"), ("cdn-loop", "two")];
+        let (_, request) = called(yaml, &hops, body).unwrap();
+        assert_eq!(
+            request.headers.get("CDN-Loop"),
+            Some(&b"one; v=1, two"[..]),
+            "{yaml}"
+        );
+        let (_, request) = called(yaml, &[], body).unwrap();
+        assert_eq!(request.headers.get("CDN-Loop"), None, "{yaml}");
+    }
+    let open = sent("GET crm:/x", "{}");
+    assert_eq!(open.headers.get("CDN-Loop"), None);
+}
+
+#[test]
+fn a_guard_that_could_not_hold_is_told() {
+    assert_problems(
+        &DEFINITION,
+        &[
+            (
+                "{ to: \"${ .url }\" }",
+                &["IT0240 1:7 a value cannot decide which host is asked"],
+            ),
+            (
+                "{ to: \"https://${ .host }/x\", egress: guarded }",
+                &["IT0240 1:7 a value cannot decide which host is asked"],
+            ),
+            (
+                "{ to: \"${ .a } ${ .b }\", egress: guarded }",
+                &["IT0240 1:7 a value cannot decide which host is asked"],
+            ),
+            (
+                "{ to: \"${ .a }/x}\", egress: guarded }",
+                &["IT0240 1:7 a value cannot decide which host is asked"],
+            ),
+            (
+                "{ to: crm:/x, egress: guarded }",
+                &["IT0245 1:23 a connection of `use:` has its own settings"],
+            ),
+            (
+                "{ to: \"${ .url }\", egress: guarded, redirects: 2 }",
+                &["IT0257 1:48 redirects are not followed where the URL is a value"],
+            ),
+            (
+                "{ to: \"${ .url }\", egress: guarded, tls: { server_name: a.example } }",
+                &["IT0241 1:42 `server_name` cannot be the name of all hosts"],
+            ),
+        ],
+    );
+    let open = build(&DEFINITION, "{ to: \"https://a/\", egress: open }", LAST);
+    assert!(open.is_err());
 }

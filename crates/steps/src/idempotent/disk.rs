@@ -16,7 +16,7 @@ use tokio::sync::OnceCell;
 use super::record::{self, Record, Stored, TABLE};
 use super::{Claim, Durability, Entry, Inner, Outcome, Success, Table};
 use crate::kept;
-use crate::keyed_state::KeyedUse;
+use crate::keyed_state::KeyedStateHandle;
 
 /// How many keys are read at a time.
 const PAGE: usize = 1000;
@@ -28,7 +28,7 @@ type Writing = Pin<Box<dyn Future<Output = Result<(), Refusal>>>>;
 
 /// The keys of a step in the data folder.
 pub(super) struct Disk {
-    of: KeyedUse,
+    of: KeyedStateHandle,
     /// What they begin with.
     scope: [u8; 32],
     is_read: OnceCell<()>,
@@ -48,7 +48,7 @@ impl Disk {
         };
         let made_of = key.as_ref().map(Json::to_string).unwrap_or_default();
         Some(Self {
-            of: KeyedUse::new(context.surroundings.states, is_required),
+            of: KeyedStateHandle::new(context.surroundings.states, is_required),
             scope: record::scope(context.flow, &context.label, &made_of),
             is_read: OnceCell::new(),
         })

@@ -11,7 +11,7 @@ use journal::Keyed;
 use message::{Fault, Kind, Origin, Retry};
 use sha2::{Digest as _, Sha256};
 
-use crate::keyed_state::KeyedUse;
+use crate::keyed_state::KeyedStateHandle;
 
 /// The table of refresh tokens.
 const TABLE: &str = "oauth2";
@@ -23,7 +23,7 @@ pub(super) struct Refresh {
     /// The key of its successors. Another one in the file is another key: an operator who puts a
     /// new one there begins anew.
     key: [u8; 32],
-    keyed: KeyedUse,
+    keyed: KeyedStateHandle,
     state: Arc<RefreshState>,
 }
 
@@ -65,7 +65,7 @@ impl Refresh {
         Self {
             first: first.to_owned(),
             key,
-            keyed: KeyedUse::new(states, true),
+            keyed: KeyedStateHandle::new(states, true),
             state: states.get(state, RefreshState::default),
         }
     }

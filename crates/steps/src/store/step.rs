@@ -1,22 +1,21 @@
 //! `store`: puts a message on the disk before the flow goes on.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use component::definition::{BuildContext, StepDefinition};
 use component::exchange::Exchange;
-use component::handler::{Outbound, Services, within};
+use component::handler::{Outbound, Services};
 use component::step::{Next, Progress, Step};
 use config::{AnyValue, ByteSize, Node, Spanned};
 use expr::value;
-use journal::{Refusal, Room};
-use message::{Fault, Kind, Origin, Reply, Retry};
+use journal::Room;
+use message::{Fault, Reply};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::depot::Store;
-use super::{envelope, name};
+use super::name;
+use super::writer::StoreWriter;
 use crate::key::{self, KeyTemplate};
 use crate::range;
 
@@ -29,11 +28,6 @@ pub const DEFINITION: StepDefinition = StepDefinition {
     schema: config::schema_for::<StoreConfig>,
     build,
 };
-
-/// How long the disk may take.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// When it makes sense to come again after a full store or disk.
-const COME_AGAIN: Duration = Duration::from_secs(5);
 
 /// Which store the message goes to.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -78,22 +72,22 @@ fn read(node: &Node, context: &mut BuildContext<'_>) -> Option<StoreStep> {
         Some(node) => Some(key::read(node, context)?),
         None => None,
     };
+    let room = Room {
+        count: count as u64,
+        bytes: bytes as u64,
+    };
+    let name = &config.r#in.value;
     (context.problems() == before).then(|| StoreStep {
-        store: Store::of(&config.r#in.value, context.surroundings.states),
+        writer: StoreWriter::of(name, room, context.surroundings.states),
         key,
-        room: Room {
-            count: count as u64,
-            bytes: bytes as u64,
-        },
         slot: 0,
     })
 }
 
 /// The step.
 struct StoreStep {
-    store: Arc<Store>,
+    writer: StoreWriter,
     key: Option<KeyTemplate>,
-    room: Room,
     /// Where `$stored` goes.
     slot: usize,
 }
@@ -112,7 +106,7 @@ impl StoreStep {
         let outbound = Outbound {
             verb: "store",
             step: &step,
-            connection: &self.store.name,
+            connection: self.writer.name(),
         };
         let id = match services.stand_in(outbound, exchange) {
             Some(answer) => shown_id(&answer.await?)?,
@@ -129,39 +123,10 @@ impl StoreStep {
         exchange: &mut Exchange,
         services: &dyn Services,
     ) -> Result<String, Fault> {
-        let Some(outbox) = self.store.outbox() else {
-            let fault = Fault::new(Kind::Internal, Origin::Engine, "the store is not open");
-            return Err(fault);
-        };
         let request = exchange
             .preemptible(services, Exchange::take_request)
             .await?;
-        let bytes = Bytes::from(envelope::encode(&request));
-        drop(request);
-        let appended = outbox.append(&self.store.name, Bytes::from(key), bytes, self.room);
-        match within(PATIENCE, services, appended).await {
-            Some(Ok(id)) => Ok(outbox.name(id)),
-            Some(Err(refusal)) => Err(self.fault(&refusal)),
-            None => Err(
-                Fault::new(Kind::Timeout, Origin::Engine, "the disk took too long").with_cause(
-                    format_args!("store {}: longer than {PATIENCE:?}", self.store.name),
-                ),
-            ),
-        }
-    }
-
-    fn fault(&self, refusal: &Refusal) -> Fault {
-        let (detail, retry) = match refusal {
-            Refusal::Full => ("the store is full", Retry::Yes),
-            Refusal::Busy | Refusal::NoSpace(_) => ("the store takes nothing now", Retry::Yes),
-            _ => ("the store takes nothing now", Retry::No),
-        };
-        let fault = Fault::new(Kind::Unavailable, Origin::Engine, detail).with_retry(retry);
-        let fault = match retry {
-            Retry::No => fault,
-            _ => fault.with_retry_after(COME_AGAIN),
-        };
-        fault.with_cause(format_args!("store {}: {refusal}", self.store.name))
+        self.writer.append(key, request, services).await
     }
 }
 

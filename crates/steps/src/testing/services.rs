@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
+use component::forward::ForwardPlan;
 use component::handler::{Call, Callee, LocalFuture, Services, Work};
 use component::resources::Resources;
 use message::{Fault, Kind, Origin, Reply, Request};
@@ -30,6 +31,8 @@ pub(crate) struct FakeServices {
     pub script: Option<Script>,
     /// Host, body of each call.
     pub calls: RefCell<Vec<(String, Vec<u8>)>>,
+    /// How the requests of these calls get where they go.
+    pub plans: RefCell<Vec<Arc<ForwardPlan>>>,
     /// The flows that can be called.
     pub flows: Vec<(&'static str, Arc<dyn Callee>)>,
     /// The times that somebody waits for.
@@ -254,6 +257,7 @@ impl Services for FakeServices {
             let sent = call.request.body.as_bytes().to_vec();
             let asked = (call.plan.upstream.authority(), sent);
             self.calls.borrow_mut().push(asked);
+            self.plans.borrow_mut().push(Arc::clone(call.plan));
             let (time, answer) = self.answer(call.request);
             if !time.is_zero() {
                 self.sleep(time).await;

@@ -42,6 +42,7 @@ pub(crate) fn build(
         report: &mut report,
         flow: &flow,
         connections: &Connections::default(),
+        read_http: &|_, _| None,
         evaluation: &Evaluation::default(),
         surroundings: &surroundings,
     };

@@ -9,7 +9,7 @@ pub(crate) fn invalid_data(reason: StopReason) -> String {
 
 /// Why a reader's stream ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum StreamEnd {
     /// The engine stops, the address or the topic is served no more or has other settings.
     Stop,
     /// The longest time of a stream is over.
@@ -26,7 +26,7 @@ pub(crate) enum End {
     Failed,
 }
 
-impl End {
+impl StreamEnd {
     /// The end of a stream that its connection asks for.
     pub fn of(reason: StopReason) -> Self {
         match reason {

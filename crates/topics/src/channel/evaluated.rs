@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 
-use super::{Channel, End, Member};
+use super::{Channel, Member, StreamEnd};
 use crate::branch::Branch;
 use crate::event::{Content, Event, EventId};
 use crate::expressions::{Evaluated, Expressions, Held};
@@ -122,7 +122,7 @@ impl Channel {
 
     /// Ends all streams, for the readers are too slow, and forgets what waits for them.
     pub fn cut(&self) {
-        self.finish(End::Slow);
+        self.finish(StreamEnd::Slow);
         self.ring.borrow_mut().clear();
         self.note_memory();
     }
@@ -153,7 +153,7 @@ impl Channel {
         }
         let last = self.ring.borrow().last_event();
         let at = last.unwrap_or_else(|| {
-            self.seats.borrow_mut().finish_one(key, End::Slow);
+            self.seats.borrow_mut().finish_one(key, StreamEnd::Slow);
             self.end_of_ring()
         });
         (Bytes::new(), at)
@@ -169,7 +169,7 @@ impl Channel {
         latest: &Arc<Event>,
         places: &[EventId],
         out: &mut Vec<u8>,
-    ) -> Result<(), End> {
+    ) -> Result<(), StreamEnd> {
         let Some(of) = self.members.get(member) else {
             return Ok(());
         };
@@ -198,13 +198,13 @@ impl Channel {
     }
 
     /// What expressions make of an event for one reader alone.
-    async fn evaluate(&self, of: &Member, event: &Arc<Event>) -> Result<Evaluated, End> {
+    async fn evaluate(&self, of: &Member, event: &Arc<Event>) -> Result<Evaluated, StreamEnd> {
         let Some(expressions) = &of.view.expressions else {
-            return Err(End::Failed);
+            return Err(StreamEnd::Failed);
         };
         let evaluator = of.branch.evaluator();
         let evaluated = evaluator.evaluate_for_one(expressions, event).await;
-        evaluated.ok_or(End::Slow)
+        evaluated.ok_or(StreamEnd::Slow)
     }
 
     /// The same as [`Channel::write_past`] where there are expressions.
@@ -217,7 +217,7 @@ impl Channel {
         event: &Arc<Event>,
         places: &[EventId],
         out: &mut Vec<u8>,
-    ) -> Result<(), End> {
+    ) -> Result<(), StreamEnd> {
         let Some(of) = self.members.get(member) else {
             return Ok(());
         };

@@ -31,7 +31,7 @@ pub(crate) use time_slice::{Share, TimeSlice};
 /// wait for it.
 pub(crate) const STEPS_MAX: u64 = 40_000;
 /// What one evaluation may cost.
-const LIMITS: Limits = Limits {
+pub(crate) const LIMITS: Limits = Limits {
     steps: STEPS_MAX,
     memory: 4 * 1024 * 1024,
     depth: 256,
@@ -85,7 +85,7 @@ impl Scope for NoNames {
     }
 }
 
-struct Clock(f64);
+pub(crate) struct Clock(pub(crate) f64);
 
 impl Variables for Clock {
     fn get(&self, _: usize) -> Value {

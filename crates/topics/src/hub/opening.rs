@@ -13,6 +13,7 @@ use crate::settings::Durability;
 use crate::store::memory::new_epoch;
 use crate::store::{Answer, Found, Store, StoreError};
 use crate::topic::Topic;
+use crate::webhooks;
 
 /// Topics that can take publications. What is served already stays as it is until they are
 /// [committed](Self::commit).
@@ -24,6 +25,8 @@ pub struct PreparedTopics {
     logs: HashMap<Arc<str>, Arc<Log>>,
     /// What the stores did not have before, by their names for it.
     made: Vec<(Arc<dyn Store>, Arc<str>)>,
+    /// Webhooks that nobody has known before.
+    webhooks: Vec<webhooks::Opened>,
 }
 
 impl Hub {
@@ -43,12 +46,17 @@ impl Hub {
             topics: Vec::new(),
             logs: HashMap::new(),
             made: Vec::new(),
+            webhooks: Vec::new(),
         };
         if let Err(error) = prepared.make_new(&waiting).await {
             prepared.withdraw().await;
             return Err(error);
         }
         if let Err(error) = prepared.add_all(waiting).await {
+            prepared.withdraw().await;
+            return Err(error);
+        }
+        if let Err(error) = prepared.open_webhooks().await {
             prepared.withdraw().await;
             return Err(error);
         }
@@ -168,6 +176,22 @@ impl PreparedTopics {
         Ok((parts, found))
     }
 
+    /// Finds out where webhooks are, and notes where new ones begin.
+    async fn open_webhooks(&mut self) -> Result<(), OpenError> {
+        for (topic, log) in &self.topics {
+            let endpoints = topic.webhooks();
+            if endpoints.is_empty() {
+                continue;
+            }
+            let is_on_disk = topic.settings().durability == Durability::Disk;
+            let keyed = self.hub.keyed().filter(|_| is_on_disk);
+            let opened = webhooks::open(log, endpoints, keyed).await;
+            let failed = |why| OpenError::Topic(topic.name().to_string(), why);
+            self.webhooks.push(opened.map_err(failed)?);
+        }
+        Ok(())
+    }
+
     /// Reads what the store has of these topics.
     async fn read_all(&mut self, unread: Vec<Unread>) -> Result<(), OpenError> {
         let Some(first) = unread.first().map(|it| Arc::clone(it.topic.name())) else {
@@ -274,6 +298,9 @@ impl PreparedTopics {
     /// Leaves no trace, since the plan of the topics is not served.
     pub async fn withdraw(self) {
         self.set_served(false);
+        for opened in self.webhooks {
+            opened.withdraw().await;
+        }
         for (store, name) in self.made {
             // Nothing that has been published is thrown away: a worker may have had the plan.
             let is_empty = store.find(&name).is_some_and(|found| found.next == 1);

@@ -216,7 +216,7 @@ pub(super) struct CursorConfig {
 
 /// What is read from the tree elsewhere, for the schema alone: a mapping.
 #[derive(Debug)]
-pub(super) struct Anything;
+pub(crate) struct Anything;
 
 impl<'de> Deserialize<'de> for Anything {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

@@ -457,6 +457,7 @@ fn read_asker(
         path: "poll".to_owned(),
         trigger: None,
         may_have_caller: false,
+        identities: None,
         connections: surrounded.connections,
         is_last: false,
         may_stream: false,

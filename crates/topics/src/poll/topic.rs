@@ -74,7 +74,7 @@ pub(crate) fn read(
 }
 
 /// A topic takes the place of a flow.
-struct NoFlow(Arc<str>);
+pub(crate) struct NoFlow(pub(crate) Arc<str>);
 
 impl Started for NoFlow {
     fn name(&self) -> &Arc<str> {

@@ -149,7 +149,8 @@ pub(crate) fn event_error(subscription: &str, reason: &str) -> Vec<u8> {
     body(what, Some(subscription), reason, now.unwrap_or_default())
 }
 
-/// What an `error` event says when the subscriber's credential has expired.
+/// The data of the `error` event before a stream ends whose credential has expired or has been
+/// revoked: `message` says which.
 pub(crate) fn end_error(subscription: &str, message: &str) -> Vec<u8> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let what = (40401, "subscription");

@@ -23,7 +23,7 @@ use super::subscription::{Subscription, Way, Wish};
 use crate::access::{self, Client, Locks, Protocol, Refused, Right, Verdicts};
 use crate::ask::TOPICS_MAX;
 use crate::caller_limits::{self, OpenConnection, Subscriber};
-use crate::channel::{End, invalid_data};
+use crate::channel::{StreamEnd, invalid_data};
 use crate::endpoint::{Directory, Endpoint};
 use crate::origin;
 use crate::seats::Outlet;
@@ -73,7 +73,10 @@ impl Scope {
     fn find(&self, name: &str) -> Option<Arc<Endpoint>> {
         let fits = |it: &Endpoint| it.settings.websocket.is_some();
         let found = self.directory.find(&self.listen, name, fits);
-        found.filter(|found| self.only.is_some() || self.origin.may_subscribe(&found.settings.edge))
+        match self.only {
+            Some(_) => found,
+            None => self.origin.see(found),
+        }
     }
 
     /// The topic of this name, unless it is not for everybody.
@@ -545,12 +548,12 @@ impl<'a> Connection<'a> {
             let polled = subscription.poll(&mut shared, context);
             let is_amid = shared.is_amid;
             match polled {
-                Poll::Ready(Ok(End::Time)) if subscription.ends_by_plan => {
+                Poll::Ready(Ok(StreamEnd::Time)) if subscription.ends_by_plan => {
                     self.send(caller_limits::STREAM_TIME.to_owned());
                     return Some((CloseCode::POLICY, "the plan allows no more time"));
                 }
                 Poll::Ready(Ok(end)) => {
-                    if let End::Slow | End::Stalled = end {
+                    if let StreamEnd::Slow | StreamEnd::Stalled = end {
                         let counts = subscription.branch().counts();
                         counts.note_disconnected();
                     }
@@ -596,15 +599,15 @@ fn publishable(allowed: Allowed) -> Result<Allowed, Fault> {
     }
 }
 
-fn close_code(end: End) -> (CloseCode, &'static str) {
+fn close_code(end: StreamEnd) -> (CloseCode, &'static str) {
     match end {
-        End::Stop => (CloseCode::GOING_AWAY, "the topic is served anew"),
-        End::Time => (CloseCode::GOING_AWAY, "the time of the connection is over"),
-        End::Expired => (CloseCode::POLICY, "the credential has expired"),
-        End::Revoked => (CloseCode::POLICY, "the credential has been revoked"),
+        StreamEnd::Stop => (CloseCode::GOING_AWAY, "the topic is served anew"),
+        StreamEnd::Time => (CloseCode::GOING_AWAY, "the time of the connection is over"),
+        StreamEnd::Expired => (CloseCode::POLICY, "the credential has expired"),
+        StreamEnd::Revoked => (CloseCode::POLICY, "the credential has been revoked"),
         // "Try again later": the registry of close codes of RFC 6455, section 11.7.
-        End::Slow | End::Stalled => (CloseCode(1013), "too slow: come again and go on"),
-        End::Failed => (CloseCode::INTERNAL, "the topic cannot be read"),
+        StreamEnd::Slow | StreamEnd::Stalled => (CloseCode(1013), "too slow: come again and go on"),
+        StreamEnd::Failed => (CloseCode::INTERNAL, "the topic cannot be read"),
     }
 }
 

@@ -3,7 +3,9 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use component::access::{Admitted, Caller, SUBPROTOCOL_FIELD, TOKEN_SUBPROTOCOL};
+use component::access::{
+    Admitted, CACHE_FIELD, Caller, SUBPROTOCOL_FIELD, TOKEN_SUBPROTOCOL, tickets_of,
+};
 use component::handler::{Handler, LocalFuture, Outcome, Services};
 use component::stream::{Client, Feed};
 use component::trigger::ListenAddress;
@@ -96,9 +98,8 @@ impl WebSocketHandler {
             subprotocols: subprotocols.as_slice(),
             compresses: only.is_none_or(|it| it.settings.compression),
         };
-        let Handshake {
-            mut reply, deflate, ..
-        } = Handshake::accept(&request, terms).map_err(Refused::Reply)?;
+        // What is wrong with it is said to those only who may see the topic.
+        let handshake = Handshake::accept(&request, terms);
         let mut scope = Scope {
             directory: Arc::clone(&self.directory),
             listen: self.listen.clone(),
@@ -113,12 +114,11 @@ impl WebSocketHandler {
         let mut first = Subscriber::default();
         let mut wishes = Vec::new();
         let mut message_max = MESSAGE_MAX;
+        let (mut reply, deflate);
         if let Some(endpoint) = only {
-            if !scope.origin.may_subscribe(&endpoint.settings.edge) {
-                let detail = "pages of this origin may not connect";
-                return Err(Fault::new(Kind::Forbidden, Origin::Client, detail).into());
-            }
             let (caller, admitted) = admit(endpoint, &mut request, services).await?;
+            scope.check_origin(endpoint, &request)?;
+            Handshake { reply, deflate, .. } = handshake.map_err(Refused::Reply)?;
             if let Some(admitted) = admitted {
                 follow_up(admitted, &mut scope, &mut reply);
             }
@@ -128,6 +128,8 @@ impl WebSocketHandler {
             };
             // What is wrong with it is said before the connection is there.
             wish.check((endpoint, &caller), services).await?;
+            message_max += endpoint.topic.settings().body_max;
+            wishes.push(wish);
             let one = (&[Arc::clone(endpoint)][..], &[caller][..]);
             let subscriber = Subscriber::enter(one, &request, services).await?;
             for (name, value) in subscriber.fields.iter().flat_map(RateLimit::fields) {
@@ -135,23 +137,35 @@ impl WebSocketHandler {
             }
             scope.connection = subscriber.connection.clone();
             first = subscriber;
-            message_max += endpoint.topic.settings().body_max;
-            wishes.push(wish);
         } else {
+            Handshake { reply, deflate, .. } = handshake.map_err(Refused::Reply)?;
             message_max += scope.body_max();
         }
         scope.head = scope.head_of(&request);
+        let options = Options {
+            message_max,
+            deflate,
+            ping: PING,
+        };
         let feed = SocketFeed {
             scope,
             wishes,
             first,
-            options: Options {
-                message_max,
-                deflate,
-                ping: PING,
-            },
+            options,
         };
         Ok(Outcome::Stream(reply, Box::new(feed)))
+    }
+}
+
+impl Scope {
+    /// Refuses pages of origins that may not read the topic.
+    fn check_origin(&self, endpoint: &Endpoint, request: &Request) -> Result<(), Fault> {
+        let Some(reason) = self.origin.refusal(&endpoint.settings.edge) else {
+            return Ok(());
+        };
+        origin::audit_client_of_topic(endpoint, reason, request);
+        let detail = "pages of this origin may not connect";
+        Err(Fault::new(Kind::Forbidden, Origin::Client, detail))
     }
 }
 
@@ -162,8 +176,9 @@ fn follow_up(admitted: Admitted, scope: &mut Scope, reply: &mut Reply) {
         admitted.replace_ticket(Arc::make_mut(handshake));
     }
     let fields = admitted.reply_fields.into_iter();
-    // The handshake has chosen the subprotocol already.
-    for (name, value) in fields.filter(|(name, _)| *name != SUBPROTOCOL_FIELD) {
+    // The handshake has chosen the subprotocol already, and no cache keeps it.
+    let is_meant = |name: &str| !matches!(name, SUBPROTOCOL_FIELD | CACHE_FIELD);
+    for (name, value) in fields.filter(|(name, _)| is_meant(name)) {
         reply.headers.append(name, value);
     }
 }
@@ -176,15 +191,42 @@ async fn admit(
     services: &dyn Services,
 ) -> Result<(Option<Arc<Caller>>, Option<Admitted>), Refused> {
     let entered = access::admit_to_one(endpoint, Right::Subscribe, (request, services)).await;
-    // As paths are answered that do not exist.
-    let nothing = || Fault::invalid("there is nothing at this path").with_status(404);
-    let entered = entered.map_err(|refusal| refusal.or(nothing))?;
+    let entered = entered.map_err(|refusal| refusal.or(access::nothing))?;
     let (_, admitted) = entered;
     if let Some(admitted) = &admitted {
         admitted.enter(request);
     }
     let caller = admitted.as_ref().map(|it| Arc::clone(&it.caller));
-    Ok((caller, admitted))
+    match admitted {
+        Some(_) => Ok((caller, admitted)),
+        None => Ok((None, admit_by_ticket(endpoint, request, services).await?)),
+    }
+}
+
+/// Takes the ticket of a publisher to a topic that everybody may subscribe to: it is good once, and
+/// the orders are judged by what stands for it.
+async fn admit_by_ticket(
+    endpoint: &Arc<Endpoint>,
+    request: &mut Request,
+    services: &dyn Services,
+) -> Result<Option<Admitted>, Refused> {
+    let query = request.query.as_deref().unwrap_or_default();
+    if endpoint.access.publish.is_none() || tickets_of(query).next().is_none() {
+        return Ok(None);
+    }
+    let entered = access::admit_to_one(endpoint, Right::Publish, (&*request, services)).await;
+    let (_, admitted) = entered.map_err(|refusal| match refusal {
+        access::Refusal::Reply(reply) | access::Refusal::Missing(Some(reply)) => {
+            Refused::Reply(reply)
+        }
+        access::Refusal::Missing(None) => access::nothing().into(),
+    })?;
+    if let Some(admitted) = &admitted {
+        admitted.enter(request);
+        // Whoever subscribes is nobody in particular.
+        request.caller = None;
+    }
+    Ok(admitted)
 }
 
 /// A connection that is about to begin.

@@ -14,7 +14,7 @@ use crate::access;
 use crate::ask::Ask;
 use crate::branch::Branch;
 use crate::caller_limits::{self, Subscriber};
-use crate::channel::{ChannelKey, End};
+use crate::channel::{ChannelKey, StreamEnd};
 use crate::counts::Place;
 use crate::endpoint::Endpoint;
 use crate::frame::{IdForm, Wire};
@@ -57,7 +57,7 @@ pub(super) struct Subscription {
 /// How far a subscription is.
 enum State {
     /// What comes next is being found out.
-    Finding(LocalFuture<'static, (Joining, Result<Step, End>)>),
+    Finding(LocalFuture<'static, (Joining, Result<Step, StreamEnd>)>),
     /// Something of its own is being written.
     Writing(Box<Joining>),
     /// It may have nothing more before it acknowledges something.
@@ -229,7 +229,7 @@ impl Subscription {
         &mut self,
         outlet: &mut impl Outlet,
         context: &mut Context<'_>,
-    ) -> Poll<io::Result<End>> {
+    ) -> Poll<io::Result<StreamEnd>> {
         loop {
             match &mut self.state {
                 State::Finding(finding) => {

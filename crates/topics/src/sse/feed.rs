@@ -11,7 +11,7 @@ use component::stream::{Client, Feed, StopReason};
 
 use crate::branch::{Branch, TICK};
 use crate::caller_limits::{STREAM_TIME, Subscriber};
-use crate::channel::{ChannelKey, End, Pace};
+use crate::channel::{ChannelKey, Pace, StreamEnd};
 use crate::counts::Place;
 use crate::frame::{self, IdForm, Wire};
 use crate::gzip;
@@ -60,7 +60,7 @@ impl SseFeed {
         self,
         client: &mut dyn Client,
         chance: f64,
-    ) -> Option<(Reader, Vec<Place>, Option<End>)> {
+    ) -> Option<(Reader, Vec<Place>, Option<StreamEnd>)> {
         for branch in &self.branches {
             // The head has been sent: what fails now ends the stream, and the client comes again.
             if let Err(fault) = branch.ready().await {
@@ -132,11 +132,11 @@ impl Feed for SseFeed {
             if let Some(end) = end {
                 let mut words = Vec::new();
                 match end {
-                    End::Expired | End::Revoked => {
+                    StreamEnd::Expired | StreamEnd::Revoked => {
                         let reason = end.credential().unwrap_or(StopReason::Expired);
                         reader.channel().write_invalid(reason, &mut words);
                     }
-                    End::Time if ends_by_plan => {
+                    StreamEnd::Time if ends_by_plan => {
                         words = format!("event: limit\ndata: {STREAM_TIME}\n\n").into_bytes();
                         words.extend(last_words(retry, services.chance()));
                     }

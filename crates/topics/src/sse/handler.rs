@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use component::access::Caller;
+use component::access::{CACHE_FIELD, Caller};
 use component::edge::RouteEdge;
 use component::handler::{Handler, LocalFuture, Outcome, Services};
 use component::trigger::ListenAddress;
@@ -137,7 +137,8 @@ impl SseHandler {
         for (name, value) in subscriber.fields.iter().flat_map(RateLimit::fields) {
             reply.headers.append(name, value);
         }
-        for (name, value) in fields {
+        // The stream is stored nowhere.
+        for (name, value) in fields.into_iter().filter(|it| it.0 != CACHE_FIELD) {
             reply.headers.append(name, value);
         }
         feed.limit(subscriber);
@@ -154,9 +155,7 @@ impl SseHandler {
         match &self.0 {
             Of::One(endpoint) => {
                 let entered = access::admit_to_one(endpoint, right, at).await;
-                // As paths are answered that do not exist.
-                let nothing = || Fault::invalid("there is nothing at this path").with_status(404);
-                let entered = entered.map_err(|refusal| refusal.or(nothing))?;
+                let entered = entered.map_err(|refusal| refusal.or(access::nothing))?;
                 Ok((vec![entered], IdForm::Plain))
             }
             Of::Several(directory, listen) => {

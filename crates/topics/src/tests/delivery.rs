@@ -17,7 +17,7 @@ use bytes::Bytes;
 use component::stream::Client;
 
 use crate::branch::Branch;
-use crate::channel::{Channel, ChannelKey, End, Pace, Policy};
+use crate::channel::{Channel, ChannelKey, Pace, Policy, StreamEnd};
 use crate::document::{self, Document};
 use crate::event::EventId;
 use crate::frame::{IdForm, Wire};
@@ -202,7 +202,7 @@ async fn stay(
     pace: Pace,
     start: Start,
     client: FakeClient,
-) -> Option<End> {
+) -> Option<StreamEnd> {
     let mut client = client;
     branch.ready().await.unwrap();
     let channel = Branch::channel(&[branch], key, pace).unwrap();
@@ -520,7 +520,7 @@ fn stalled_clients_hold_nobody_up_and_are_cut() {
         let events = blocks(&good.text());
         assert_eq!(events.iter().filter(|it| it.event == "event").count(), 2000);
         for task in stalled {
-            assert_eq!(task.await.unwrap(), Some(End::Stalled));
+            assert_eq!(task.await.unwrap(), Some(StreamEnd::Stalled));
         }
         good.leave();
         assert_eq!(running.await.unwrap(), None);

@@ -4,6 +4,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
+use component::audit::Audit;
 use component::content::Format;
 use component::endpoint::{EndpointDefinition, Envelope, Note, Opened};
 use component::source::SourceContext;
@@ -16,7 +17,7 @@ use serde::Deserialize;
 use super::codes::{BAD_ORIGIN, BAD_SUBPROTOCOL, WEBSOCKET_RANGE};
 use super::conversation::Conversation;
 use super::session::Options;
-use crate::origin::Caller;
+use crate::origin::{Caller, audit_page_of_flow};
 
 /// The definition of the trigger.
 pub const DEFINITION: EndpointDefinition = EndpointDefinition {
@@ -89,6 +90,9 @@ struct Endpoint {
     ping: Duration,
     concurrent: usize,
     origins: Vec<String>,
+    flow: Arc<str>,
+    /// Told which pages are refused.
+    audit: Arc<Audit>,
 }
 
 fn build(node: &Node, context: &mut SourceContext<'_>) -> Option<Arc<dyn Envelope>> {
@@ -103,6 +107,8 @@ fn build(node: &Node, context: &mut SourceContext<'_>) -> Option<Arc<dyn Envelop
         ping: ping(config.ping.as_ref(), report),
         concurrent: concurrent(config.concurrent.as_ref(), report),
         origins: origins(config.origins, report),
+        flow: Arc::clone(context.flow),
+        audit: Audit::of(context.surroundings.states),
     };
     (report.errors() == before).then(|| Arc::new(endpoint) as Arc<dyn Envelope>)
 }
@@ -199,6 +205,7 @@ fn is_origin(text: &str) -> bool {
 impl Endpoint {
     fn connect(&self, request: Request) -> Result<(Reply, Conversation), Box<Reply>> {
         if !Caller::of(&request).may_connect(&self.origins) {
+            audit_page_of_flow(&self.audit, &self.flow, &request);
             let detail = "pages of this origin may not connect";
             let fault = Fault::new(Kind::Forbidden, Origin::Client, detail);
             return Err(Box::new(fault.to_reply()));

@@ -23,6 +23,7 @@ fn endpoint(yaml: &str) -> Result<Arc<dyn Around>, Vec<String>> {
         report: &mut report,
         flow: &"test".into(),
         connections: &Connections::default(),
+        read_http: &|_, _| None,
         evaluation: &Evaluation::default(),
         surroundings: &Surroundings {
             files: &|_, name| match name {

@@ -64,7 +64,7 @@ pub(super) fn ask(port: u16, method: &str, target: &str, fields: &str) -> Respon
 }
 
 /// A reply as it came over HTTP/2 without TLS.
-fn ask_h2c(port: u16, target: &str, fields: &str) -> String {
+pub(super) fn ask_h2c(port: u16, target: &str, fields: &str) -> String {
     let mut command = Command::new("curl");
     command.args([
         "--silent",
@@ -213,6 +213,31 @@ fn a_topic_that_one_may_not_see_is_answered_like_none() {
             same_but_connection(refused.1),
             same_but_connection(nothing.1)
         );
+    }
+    // Whatever is asked there, and however.
+    let methods = ["POST", "DELETE", "OPTIONS", "TRACE", "get", "HEAD", "GET"];
+    for (way, method) in ["sse", "ws", "ticket"]
+        .iter()
+        .flat_map(|way| methods.map(|method| (way, method)))
+    {
+        let of = |name: &str, fields: &str| {
+            let target = format!("/topics/{name}/{way}");
+            let fields = format!("Content-Length: 0\r\n{fields}");
+            let reply = ask(same, method, &target, &fields);
+            (
+                reply.status,
+                plain(&String::from_utf8(reply.raw).unwrap(), name),
+            )
+        };
+        let (refused, nothing) = (of("locked", stranger), of("nobody", stranger));
+        assert_eq!(refused, nothing, "{method} {way}");
+        let expected = match (*way, method) {
+            ("sse", "GET" | "HEAD") => continue,
+            ("ticket", "POST") => 200,
+            ("ws", "GET" | "HEAD") => 426,
+            _ => 405,
+        };
+        assert_eq!(of("locked", &allowed).0, expected, "{method} {way}");
     }
     // Those who may.
     let mut stream = Stream::open(same, "/topics/sse?topic=locked&topic=public", &allowed);

@@ -14,11 +14,8 @@ fn topic(port: u16, name: &str, more: &str) -> String {
 }
 
 fn count(engine: &Engine, name: &str, topic: &str) -> u64 {
-    let line = format!("intertie_topic_{name}_total{{flow=\"\",step=\"{topic}\"}} ");
-    let page = engine.get("/metrics").text();
-    let value = page.lines().find_map(|it| it.strip_prefix(&line));
-    let value = value.unwrap_or_else(|| panic!("no {line}"));
-    value.parse::<f64>().unwrap() as u64
+    let value = engine.measured(&format!("intertie_topic_{name}_total"), &[("step", topic)]);
+    value.unwrap() as u64
 }
 
 #[test]

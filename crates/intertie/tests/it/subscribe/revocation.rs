@@ -66,7 +66,7 @@ fn ask(port: u16, (method, target): (&str, &str), fields: &str, body: &str) -> R
         body => format!("Content-Length: {}\r\n", body.len()),
     };
     client.send(format!(
-        "{method} {target} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n{length}{fields}\r\n\
+        "{method} {target} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n{length}{fields}\r\n\
          {body}"
     ));
     client.response_to(method)
@@ -90,7 +90,7 @@ fn ends(stream: &mut Stream, event: &str, data: &str) {
 }
 
 #[test]
-fn what_is_denied_is_refused_over_restarts_until_it_is_removed() {
+fn deny_list_entries_survive_restarts_until_they_are_removed() {
     let (folder, port) = (TempDir::new(), free_port());
     write_keys(&folder, &["shop", "desk"]);
     folder.write("denied", "");
@@ -206,7 +206,7 @@ fn back_end() -> u16 {
 }
 
 #[test]
-fn all_kinds_of_streams_end_with_their_key_and_those_of_others_go_on() {
+fn streams_of_every_kind_end_when_their_api_key_is_removed() {
     let (folder, port, inner) = (TempDir::new(), free_port(), free_port());
     write_keys(&folder, &["shop", "desk"]);
     let back = back_end();

@@ -34,6 +34,14 @@ fn run(folder: &TempDir, text: &str) -> Engine {
     Engine::run(&[&file], &["--data", data])
 }
 
+/// An engine with the topic: its folder, its port and itself.
+fn run_topic() -> (TempDir, u16, Engine) {
+    let (folder, port) = (TempDir::new(), free_port());
+    let documents = [engine_document(""), topic(port, "")].join("---\n");
+    let engine = run(&folder, &documents);
+    (folder, port, engine)
+}
+
 fn reader(seconds: u64) -> String {
     bearer(seconds, ",\"scope\":\"read\"")
 }
@@ -136,12 +144,8 @@ fn a_page_comes_again_with_its_cookie_after_a_restart() {
 }
 
 #[test]
-fn a_ticket_is_used_once_whoever_of_many_comes_first() {
-    let (folder, port) = (TempDir::new(), free_port());
-    let engine = run(
-        &folder,
-        &[engine_document(""), topic(port, "")].join("---\n"),
-    );
+fn concurrent_requests_use_a_ticket_once() {
+    let (_folder, port, engine) = run_topic();
     let fields = format!("{ORIGIN}{}", reader(600));
     // Not more: wrong tickets use up the budget of the address.
     for _ in 0..2 {
@@ -196,12 +200,66 @@ fn a_websocket_is_opened_by_a_ticket_and_publishes_by_it() {
 }
 
 #[test]
-fn pages_of_other_origins_may_ask_for_tickets_and_others_learn_nothing() {
+fn a_page_publishes_by_a_ticket_to_a_topic_that_everybody_may_read() {
     let (folder, port) = (TempDir::new(), free_port());
+    let topic = format!(
+        "topic: prices\npayload: event\ndurability: memory\npublish: {{ auth: {{ any: [staff], \
+         scopes: [read] }} }}\nsubscribe:\n  listen: '127.0.0.1:{port}'\n  auth: none\n  \
+         websocket: {{ publish: true }}\n  cors: {{ origins: ['https://shop.example'] }}\n"
+    );
+    let engine = run(&folder, &[engine_document(""), topic].join("---\n"));
+    let publish = r#"{"type":"publish","data":{"n":1},"ref":1}"#;
+    let (_, mut anybody) = WebSocket::connect(port, "/topics/prices/ws", ORIGIN);
+    assert!(anybody.next_text().contains("subscribed"));
+    anybody.text(publish);
+    assert!(anybody.next_text().contains("\"reason\":\"unauthorized\""));
+    // Everybody may see the topic: nothing is hidden.
+    assert_eq!(
+        ask_for_ticket(port, "/topics/prices", &bearer(600, "")).status,
+        403
+    );
+    let given = ticket(port, "/topics/prices", &format!("{ORIGIN}{}", reader(600)));
+    let target = format!("/topics/prices/ws?ticket={given}");
+    let (reply, mut socket) = WebSocket::connect(port, &target, ORIGIN);
+    let cookie = reply.header("Set-Cookie").unwrap().split(';').next();
+    let cookie = format!("{ORIGIN}Cookie: {}\r\n", cookie.unwrap());
+    assert!(socket.next_text().contains("subscribed"));
+    // Longer than a verdict holds.
+    for wait in [0, 1_100] {
+        std::thread::sleep(std::time::Duration::from_millis(wait));
+        socket.text(publish);
+        let answers = [socket.next_text(), socket.next_text()].join(" ");
+        assert!(answers.contains("\"ack\""), "{answers}");
+    }
+    let (reply, _) = WebSocket::ask(port, &target, ORIGIN);
+    assert_eq!(reply.status, 401);
+    let (_, mut socket) = WebSocket::connect(port, "/topics/prices/ws", &cookie);
+    assert!(socket.next_text().contains("subscribed"));
+    socket.text(publish);
+    let answers = [socket.next_text(), socket.next_text()].join(" ");
+    assert!(answers.contains("\"ack\""), "{answers}");
+    drop(engine);
+}
+
+#[test]
+fn a_token_among_subprotocols_counts_in_handshakes_alone() {
+    let (folder, port) = (TempDir::new(), free_port());
+    let topic = topic(port, "");
     let engine = run(
         &folder,
-        &[engine_document(""), topic(port, "")].join("---\n"),
+        &[engine_document(", also_in: [subprotocol]"), topic].join("---\n"),
     );
+    let token = token(600, ",\"scope\":\"read\"");
+    let fields = format!("Sec-WebSocket-Protocol: bearer, {token}\r\n");
+    assert_eq!(status(port, "/topics/prices/sse", &fields), 401);
+    let (reply, _) = WebSocket::ask(port, "/topics/prices/ws", &format!("{ORIGIN}{fields}"));
+    assert_eq!(reply.status, 101);
+    drop(engine);
+}
+
+#[test]
+fn pages_of_other_origins_may_ask_for_tickets_and_others_learn_nothing() {
+    let (_folder, port, engine) = run_topic();
     let preflight = format!(
         "{ORIGIN}Access-Control-Request-Method: POST\r\nAccess-Control-Request-Headers: \
          authorization\r\n"
@@ -250,7 +308,8 @@ fn a_back_end_sees_neither_ticket_nor_cookie_nor_token() {
         ask(port, "GET", &target.replace("live/7", "live/8"), "").status,
         401
     );
-    let given = ticket(port, "/live/7", &reader(600));
+    // That has not used it up, nor does a look at the head alone.
+    assert_eq!(ask(port, "HEAD", &target, "").status, 401);
     let reply = ask(
         port,
         "GET",
@@ -268,12 +327,17 @@ fn a_back_end_sees_neither_ticket_nor_cookie_nor_token() {
         .find(|it| it.starts_with("intertie-ticket="))
         .unwrap();
     let own = own.split(';').next().unwrap().to_owned();
+    assert_eq!(reply.all("Cache-Control"), ["private"]);
     let again = format!("Cookie: x=1; {own}\r\n");
-    assert_eq!(ask(port, "GET", "/live/7?a=1", &again).status, 200);
+    let reply = ask(port, "GET", "/live/7?a=1", &again);
+    assert_eq!(reply.status, 200);
+    assert_eq!(reply.all("Cache-Control"), ["private"]);
     assert_eq!(ask(port, "GET", "/live/8", &again).status, 401);
     let secret = token(600, "");
     let query = format!("/live/7?a=1&access_token={secret}");
-    assert_eq!(ask(port, "GET", &query, "Cookie: x=1\r\n").status, 200);
+    let reply = ask(port, "GET", &query, "Cookie: x=1\r\n");
+    assert_eq!(reply.status, 200);
+    assert_eq!(reply.all("Cache-Control"), ["private"]);
     let seen = backend.requests();
     let targets: BTreeSet<_> = seen.iter().map(|it| it.target.as_str()).collect();
     assert_eq!(targets, BTreeSet::from(["/?a=1"]));
@@ -287,6 +351,62 @@ fn a_back_end_sees_neither_ticket_nor_cookie_nor_token() {
 }
 
 #[test]
+fn no_flow_below_the_path_of_a_ticket_forwards_its_cookie() {
+    let (folder, port) = (TempDir::new(), free_port());
+    let backend =
+        StrictBackend::answering(|_| b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok".to_vec());
+    let flow = |name: &str, path: &str, more: &str| {
+        format!(
+            "flow: {name}\nfrom: {{ http: {{ listen: '127.0.0.1:{port}', path: '{path}', protocols: \
+             [h2, http/1.1] }} }}\n{more}steps: [ {{ forward: 'http://127.0.0.1:{}' }} ]\n",
+            backend.port()
+        )
+    };
+    let message = flow("message", "/live/7/message", "auth: none\n")
+        .replace("[ { forward", "[ { set: { one: 1 } }, { forward");
+    let copied = format!(
+        "flow: copied\nfrom: {{ http: {{ listen: '127.0.0.1:{port}', path: /live/7/copied, protocols: [h2, \
+         http/1.1] }} }}\nauth: none\nsteps: [ {{ map: '{{ cookie: $headers.cookie }}' }} ]\n"
+    );
+    let engine = run(
+        &folder,
+        &[
+            engine_document(""),
+            flow("live", "/live/7", "auth: staff\ntickets: true\n"),
+            flow("open", "/live/7/open", "auth: none\n"),
+            flow("locked", "/live/7/locked", "auth: staff\n"),
+            message,
+            copied,
+        ]
+        .join("---\n"),
+    );
+    let given = ticket(port, "/live/7", &reader(600));
+    let reply = ask(port, "GET", &format!("/live/7?ticket={given}"), "");
+    let own = reply.header("Set-Cookie").unwrap();
+    let own = own.split(';').next().unwrap().to_owned();
+    let authorized = format!("{}Cookie: x=1; {own}\r\n", reader(600));
+    for path in ["open", "locked", "message"] {
+        let path = format!("/live/7/{path}");
+        assert_eq!(ask(port, "GET", &path, &authorized).status, 200, "{path}");
+        let reply = super::access::ask_h2c(port, &path, &authorized);
+        assert!(reply.starts_with("HTTP/2 200"), "{reply}");
+        let alone = format!("{}Cookie: {own}\r\n", reader(600));
+        assert_eq!(ask(port, "GET", &path, &alone).status, 200, "{path}");
+    }
+    let seen = backend.requests();
+    let cookies: Vec<_> = seen.iter().map(|it| it.header("Cookie")).collect();
+    let mut expected = vec![None];
+    for _ in 0..3 {
+        expected.extend([Some("x=1"), Some("x=1"), None]);
+    }
+    assert_eq!(cookies, expected);
+    // Nor do its expressions see it.
+    let reply = ask(port, "GET", "/live/7/copied", &authorized);
+    assert_eq!(reply.text(), r#"{"cookie":"x=1"}"#);
+    drop(engine);
+}
+
+#[test]
 fn tickets_are_refused_where_they_have_no_effect() {
     let flow = |more: &str| {
         format!(
@@ -295,6 +415,11 @@ fn tickets_are_refused_where_they_have_no_effect() {
         )
     };
     let pass = engine_document("").replace(" } }\n", " }, pass: true }\n");
+    let behind = |auth: &str| {
+        let listeners = format!("  listeners: {{ '127.0.0.1:8099': {{ auth: {auth} }} }}\n");
+        engine_document("") + &listeners
+    };
+    let silent = flow("").replace("auth: staff\n", "");
     let signed = "engine:\n  auth:\n    staff: { hmac: { scheme: github, secret: 's3cret s3cret s3cret' } }\n";
     for (engine, document, expected) in [
         (engine_document(""), flow(""), None),
@@ -319,7 +444,20 @@ fn tickets_are_refused_where_they_have_no_effect() {
             Some("expected `true`"),
         ),
         (signed.to_owned(), flow(""), Some("a ticket can stand for")),
-        (pass, flow(""), Some("passes its credential on")),
+        (pass.clone(), flow(""), Some("passes its credential on")),
+        // What the listener says holds as well.
+        (behind("staff"), silent.clone(), None),
+        (behind("none"), silent.clone(), Some("everybody may call")),
+        (
+            behind("staff"),
+            flow("").replace("auth: staff", "auth: none"),
+            Some("everybody may call"),
+        ),
+        (
+            pass + "  listeners: { '127.0.0.1:8099': { auth: staff } }\n",
+            silent,
+            Some("passes its credential on"),
+        ),
         (
             engine_document(""),
             topic(8099, "  tickets: true\n"),

@@ -10,7 +10,7 @@ use super::super::waiting::wait;
 use super::{ALL, append, declare, entry, open, options, texts};
 use crate::disk::Disk;
 use crate::error::OpenError;
-use crate::streams::{Keep, Streams};
+use crate::streams::{Keep, StreamOptions, Streams};
 use crate::{ReadError, Refusal};
 
 fn text(number: u64) -> String {
@@ -248,6 +248,40 @@ fn a_full_disk_refuses_and_recovers() {
     let found = texts(&open(&disk), "a");
     assert_eq!(found.last(), Some(&text(next)));
     assert!(found.len() >= 5);
+}
+
+/// All of it stands in the file that is written to, in which hardly anything is kept any more.
+#[test]
+fn a_full_disk_recovers_though_all_is_in_one_file() {
+    for is_removed in [false, true] {
+        let disk = SimDisk::new(3);
+        let options = StreamOptions {
+            segment_max: 1 << 20,
+            tidy_every: std::time::Duration::ZERO,
+        };
+        let streams = Streams::open(disk.boxed(), options).unwrap();
+        declare(&streams, "a", ALL);
+        disk.world().space = Some(15_000);
+        let mut next = 1;
+        for size in [200, 1] {
+            while append(&streams, "a", next, &"x".repeat(size)).is_ok() {
+                next += 1;
+            }
+        }
+        if is_removed {
+            wait(streams.remove("a")).unwrap();
+            next = 1;
+        } else {
+            declare(&streams, "a", Keep { events: 5, ..ALL });
+        }
+        crate::tests::waiting::until("there is room again", || {
+            wait(streams.declare("a", ALL)).is_ok() && append(&streams, "a", next, "new").is_ok()
+        });
+        wait(streams.close());
+        disk.crash();
+        let found = texts(&open(&disk), "a");
+        assert_eq!(found.last().map(String::as_str), Some("new"));
+    }
 }
 
 #[test]

@@ -172,6 +172,7 @@ mod tests {
         Programs {
             intertie: own.clone(),
             own,
+            is_awake: false,
         }
     }
 

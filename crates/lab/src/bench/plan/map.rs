@@ -91,6 +91,7 @@ mod tests {
         Programs {
             intertie: own.clone(),
             own,
+            is_awake: false,
         }
     }
 

@@ -339,7 +339,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_tokens_cost_is_told() {
+    fn the_cost_of_tokens_is_reported() {
         let case = &cases("wso2-sse")[0];
         let mut rows = [row(case, System::Intertie), row(case, System::IntertieJwt)];
         for (row, cpu) in rows.iter_mut().zip([5.0, 5.2]) {
@@ -357,7 +357,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn those_that_stay_are_compared_with_a_row_in_which_nobody_goes() {
+    fn remaining_streams_are_compared_with_a_run_without_turnover() {
         let cases = cases("turnover");
         let alone = row(&cases[0], System::Intertie);
         let mut beside = row(&cases[2], System::Intertie);

@@ -1,7 +1,6 @@
 //! What the kernel has counted at an instant: CPU time of the system and of the load, and how busy
 //! cores were.
 
-use std::collections::BTreeSet;
 use std::time::Instant;
 
 use crate::bench::process::{self, Cores};
@@ -47,14 +46,13 @@ impl Watch {
     /// # Errors
     /// When `/proc` cannot be read.
     pub fn read(&self) -> anyhow::Result<Clock> {
-        let system_core = BTreeSet::from([self.cores.system]);
         Ok(Clock {
             at: Instant::now(),
             system: process::run_time(&self.system),
             load: process::run_time(&[std::process::id()]),
             stubs: process::run_time(&self.stubs),
-            system_core: process::busy(&system_core)?.iter().sum(),
-            beside_cores: process::busy(&self.cores.beside())?,
+            system_core: self.cores.system_busy()?,
+            beside_cores: self.cores.beside_busy()?,
         })
     }
 }

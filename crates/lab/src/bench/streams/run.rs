@@ -34,7 +34,7 @@ pub(super) fn run(
     systems: Vec<System>,
     missing: Vec<System>,
 ) -> anyhow::Result<bool> {
-    let cores = Cores::of_machine()?;
+    let cores = Cores::of_machine()?.awake(programs.is_awake, &programs.own)?;
     let files = process::allow_files()?;
     let folder = Folder::new("intertie-streams")?;
     let seconds = Duration::try_from_secs_f64(args.seconds.max(0.1))?;

@@ -416,7 +416,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ends_are_judged_by_when_and_what_was_said() {
+    fn stream_ends_are_judged_by_their_time_and_reason() {
         let mut tally = Tally::new().unwrap();
         let token = Credential::Token(10);
         let due = Some(10_000_000);

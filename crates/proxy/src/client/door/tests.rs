@@ -104,6 +104,66 @@ fn gate(wait: Duration) -> Gate {
     }
 }
 
+fn admitted(strip: Option<CredentialLocation>, implied: &[CredentialLocation]) -> Admitted {
+    Admitted {
+        caller: Arc::new(Sender::new(
+            &"way".into(),
+            "id",
+            FlowContext::new("test").env,
+        )),
+        strip,
+        implied: (!implied.is_empty()).then(|| implied.into()),
+        settlement: None,
+        reply_fields: Vec::new(),
+        successor: None,
+    }
+}
+
+#[test]
+fn what_browsers_send_by_themselves_is_left_out_beside_the_credential_that_counts() {
+    let of = |admitted: &Admitted| {
+        let headers = Headers::new();
+        Stripped::of(Some(admitted), Some(b"a=1&key=k"), headers.view())
+    };
+    assert!(of(&admitted(None, &[])).is_none());
+    let cookies = ["one", "two"].map(|name| CredentialLocation::Cookie(name.into()));
+    let field = Some(CredentialLocation::Field("authorization".into()));
+    let stripped = of(&admitted(field, &cookies)).unwrap();
+    let [StrippedLines::Field(field), StrippedLines::Cookies(names)] = &stripped.lines[..] else {
+        panic!("{stripped:?}");
+    };
+    assert_eq!(&**field, "authorization");
+    assert_eq!(names, &["one", "two"].map(Arc::from));
+    assert_eq!(stripped.query, None);
+    let stripped = of(&admitted(
+        Some(CredentialLocation::Query("key".into())),
+        &cookies[..1],
+    ))
+    .unwrap();
+    assert_eq!(stripped.query, Some(Some("a=1".to_owned())));
+    assert!(stripped.lines[0].concerns(b"Cookie") && !stripped.lines[0].concerns(b"cookies"));
+}
+
+#[test]
+fn the_cookie_of_a_ticket_is_left_out_of_every_request() {
+    component::access::note_ticket_door();
+    let of = |cookie: &str, admitted: Option<&Admitted>| {
+        let mut headers = Headers::new();
+        headers.append("Cookie", cookie);
+        Stripped::of(admitted, None, headers.view())
+    };
+    let open = admitted(None, &[]);
+    for admitted in [None, Some(&open)] {
+        assert!(of("a=1; intertie-tickets=2", admitted).is_none());
+        let stripped = of("a=1; intertie-ticket=2", admitted).unwrap();
+        let [StrippedLines::Cookies(names)] = &stripped.lines[..] else {
+            panic!("{stripped:?}");
+        };
+        assert_eq!(names, &[Arc::from("intertie-ticket")]);
+        assert_eq!(stripped.query, None);
+    }
+}
+
 fn run(test: impl AsyncFnOnce(Rc<Worker>)) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()

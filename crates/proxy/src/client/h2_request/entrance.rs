@@ -34,6 +34,7 @@ impl StreamSession {
             is_secure: self.origin.is_secure,
             upgrades: false,
             proxies: self.settings.trusted_proxies.as_deref(),
+            audit: &self.worker.engine.audit,
         }
     }
 
@@ -98,7 +99,7 @@ impl StreamSession {
             query: place.query,
             headers,
             peer,
-            is_proxied,
+            proxy: is_proxied.then_some(origin.peer),
             is_secure: origin.is_secure,
             certificate: certificate.as_ref(),
             message: message.as_ref(),

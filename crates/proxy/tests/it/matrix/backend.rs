@@ -237,6 +237,9 @@ impl Request {
 
     /// The path and a field name the request: both must be of the same one.
     fn new(method: &str, target: &str, fields: &Fields) -> Result<Self, String> {
+        if fields.iter().any(|(name, _)| is_identity(name)) {
+            return Err(format!("{method} {target} has a client's identity header"));
+        }
         let id = target.rsplit('/').next().unwrap_or_default().to_owned();
         match values(fields, "x-id").as_slice() {
             [field] if **field == *id => Ok(Self { id }),
@@ -244,6 +247,15 @@ impl Request {
         }
     }
 }
+
+/// Whether a field is the identity header of all columns, by a reader that cannot tell `_` and `-`
+/// apart.
+pub fn is_identity(name: &str) -> bool {
+    name.replace('_', "-").eq_ignore_ascii_case(IDENTITY)
+}
+
+/// The identity header: nothing that a client sends in it comes through.
+pub const IDENTITY: &str = "X-Who-Calls";
 
 enum Side {
     Http1 {

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use component::forward::ForwardPlan;
 use component::handler::{Handler, LocalFuture, Outcome, Services};
+use component::identity::IdentityField;
 use component::plan::RouteTarget;
 use component::settings::Settings;
 use component::tls::{Protocol, UpstreamTls};
@@ -16,6 +17,7 @@ use message::{Fault, Method, Request};
 use testkit::wire::{ClientTls, ServerTls};
 use testkit::{Authority, Issued};
 
+use super::backend::IDENTITY;
 use crate::support::{Proxy, Setup, StepCall};
 
 /// The time after which the engine gives a silent or standing peer up.
@@ -182,6 +184,7 @@ fn settings() -> Settings {
     settings.timeouts.head = SHORT;
     settings.timeouts.body = SHORT;
     settings.timeouts.response = SHORT;
+    settings.identity_field = Some(Arc::new(IdentityField::new(IDENTITY)));
     settings
 }
 

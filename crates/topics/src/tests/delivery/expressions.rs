@@ -23,7 +23,7 @@ pub(super) async fn combination(
 /// A subscriber who reads everything, unless its room is used up.
 struct Subscriber {
     client: FakeClient,
-    running: tokio::task::JoinHandle<Option<End>>,
+    running: tokio::task::JoinHandle<Option<StreamEnd>>,
 }
 
 impl Subscriber {
@@ -84,7 +84,7 @@ impl Subscriber {
         read.collect()
     }
 
-    async fn leave(self) -> Option<End> {
+    async fn leave(self) -> Option<StreamEnd> {
         self.client.leave();
         self.running.await.unwrap()
     }
@@ -395,7 +395,7 @@ fn expressions_that_are_behind_end_the_stream_which_goes_on_where_it_was() {
     local(async {
         let (branch, subscriber) = flood(Payload::Event, (Mode::Event, Policy::Disconnect)).await;
         let got = subscriber.got().len() as u64;
-        assert_eq!(subscriber.running.await.unwrap(), Some(End::Slow));
+        assert_eq!(subscriber.running.await.unwrap(), Some(StreamEnd::Slow));
         let last = EventId {
             sequence: got,
             ..branch.last()
@@ -510,7 +510,7 @@ fn what_selects_give_is_bounded_and_those_with_most_of_it_are_disconnected() {
             }
             match subscriber.running.is_finished() {
                 true => {
-                    assert_eq!(subscriber.running.await.unwrap(), Some(End::Slow));
+                    assert_eq!(subscriber.running.await.unwrap(), Some(StreamEnd::Slow));
                     cut += 1;
                 }
                 false => drop(subscriber.leave().await),
@@ -619,15 +619,18 @@ fn one_that_reads_slowly_is_told_or_given_the_newest() {
 /// Nothing is written to it on its way, so nothing but this looks whether its stream has to end.
 #[test]
 fn whoever_leaves_on_the_way_to_the_ring_has_nothing_more_evaluated() {
-    type Ending = (fn(&FakeClient, &Channel), Option<End>);
+    type Ending = (fn(&FakeClient, &Channel), Option<StreamEnd>);
     let endings: [Ending; 5] = [
         (|client, _| client.leave(), None),
-        (|client, _| client.stop(), Some(End::Stop)),
-        (|_, channel| channel.finish(End::Stop), Some(End::Stop)),
-        (|_, channel| channel.cut(), Some(End::Slow)),
+        (|client, _| client.stop(), Some(StreamEnd::Stop)),
+        (
+            |_, channel| channel.finish(StreamEnd::Stop),
+            Some(StreamEnd::Stop),
+        ),
+        (|_, channel| channel.cut(), Some(StreamEnd::Slow)),
         (
             |_, channel| (0..5).for_each(|_| channel.tick()),
-            Some(End::Time),
+            Some(StreamEnd::Time),
         ),
     ];
     for (number, (end, expected)) in endings.into_iter().enumerate() {

@@ -39,7 +39,7 @@ pub const ATTACKS: &[Attack] = &[
     door("all", "all of these at the same time", 10, all),
 ];
 
-/// All ways in, for the attack that mixes them.
+/// The attacks from which `all` chooses one at random for each attempt.
 const KINDS: &[AttackKind] = &[
     tokens, guesses, signatures, opaque, slow, floods, bombs, topics,
 ];

@@ -1,7 +1,7 @@
-//! Checks that wait for another system, by the addresses that have sent the credentials. Many
-//! clients may share one address: what they send may be good, so it waits for checks of the same
-//! address that are under way, and is refused only when there is none to wait for, or too many
-//! wait already.
+//! Checks that ask another system, counted by client address. Many clients may share an address,
+//! and each pending check uses up some of the address's budget of failures until its outcome is
+//! known. When the budget is used up, further checks wait for a pending one of the address to end;
+//! they are refused only when none is pending, or too many wait already.
 
 use std::net::IpAddr;
 
@@ -9,14 +9,14 @@ use hashbrown::HashMap;
 
 use super::Network;
 
-/// How many checks of one address may wait.
+/// Upper bound of the waiting checks of one address; each keeps its request open.
 const WAITING_EACH_MAX: usize = 256;
-/// How many may wait altogether.
+/// Upper bound of the waiting checks of all addresses.
 const WAITING_MAX: usize = 4096;
 
-/// Counts checks under way and those that wait for them. `W` wakes those of one address.
+/// Counts the pending and the waiting checks of each address. `W` wakes the waiting ones.
 #[derive(Debug)]
-pub struct UnderWay<W> {
+pub struct PendingChecks<W> {
     networks: HashMap<Network, Checks<W>>,
     waiting: usize,
 }
@@ -28,7 +28,7 @@ struct Checks<W> {
     wake: W,
 }
 
-impl<W> Default for UnderWay<W> {
+impl<W> Default for PendingChecks<W> {
     fn default() -> Self {
         Self {
             networks: HashMap::new(),
@@ -37,7 +37,7 @@ impl<W> Default for UnderWay<W> {
     }
 }
 
-impl<W: Clone + Default> UnderWay<W> {
+impl<W: Clone + Default> PendingChecks<W> {
     fn checks(&mut self, address: IpAddr) -> &mut Checks<W> {
         let checks = || Checks {
             running: 0,
@@ -53,7 +53,8 @@ impl<W: Clone + Default> UnderWay<W> {
         self.checks(address).running += 1;
     }
 
-    /// A check of this address has ended: who may go on now, and whether it was the last.
+    /// A check of this address has ended. Gives what wakes the waiting ones, if there are any, and
+    /// whether it was the last pending one.
     pub fn end(&mut self, address: IpAddr) -> Option<(W, bool)> {
         let checks = self.networks.get_mut(&Network::of(address))?;
         checks.running = checks.running.saturating_sub(1);
@@ -63,15 +64,15 @@ impl<W: Clone + Default> UnderWay<W> {
         has_waiting.then_some(ended)
     }
 
-    /// Whether checks of this address are under way.
+    /// Whether checks of this address are pending.
     #[must_use]
     pub fn is_any(&self, address: IpAddr) -> bool {
         let checks = self.networks.get(&Network::of(address));
         checks.is_some_and(|it| it.running > 0)
     }
 
-    /// Enters one that waits for the checks of this address, until it [leaves](Self::leave). `None`
-    /// when there is none to wait for, or too many wait.
+    /// Counts a check that waits for the pending ones of this address, until it
+    /// [leaves](Self::leave). `None` when none is pending, or too many wait.
     pub fn wait(&mut self, address: IpAddr) -> Option<W> {
         let checks = self.networks.get_mut(&Network::of(address))?;
         let is_full = checks.waiting >= WAITING_EACH_MAX || self.waiting >= WAITING_MAX;
@@ -83,7 +84,7 @@ impl<W: Clone + Default> UnderWay<W> {
         Some(checks.wake.clone())
     }
 
-    /// One that has waited goes on, or gives up.
+    /// A waiting check goes on, or gives up.
     pub fn leave(&mut self, address: IpAddr) {
         if let Some(checks) = self.networks.get_mut(&Network::of(address)) {
             checks.waiting = checks.waiting.saturating_sub(1);
@@ -115,40 +116,36 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_is_woken_by_the_checks_of_the_same_address_alone() {
-        let mut under_way = UnderWay::<()>::default();
+    fn waiting_checks_are_woken_by_checks_of_their_address_only() {
+        let mut pending = PendingChecks::<()>::default();
         let (one, other) = (address(1), address(2));
-        assert!(
-            under_way.wait(one).is_none(),
-            "there is nothing to wait for"
-        );
-        under_way.begin(one);
-        under_way.begin(one);
-        under_way.begin(other);
-        assert!(under_way.wait(one).is_some());
-        assert!(under_way.end(other).is_none(), "nobody waits for it");
-        assert_eq!(under_way.end(one), Some(((), false)));
-        assert!(under_way.is_any(one) && !under_way.is_any(other));
-        assert_eq!(under_way.end(one), Some(((), true)));
-        under_way.leave(one);
-        assert!(under_way.networks.is_empty());
-        assert_eq!(under_way.waiting, 0);
+        assert!(pending.wait(one).is_none(), "there is nothing to wait for");
+        pending.begin(one);
+        pending.begin(one);
+        pending.begin(other);
+        assert!(pending.wait(one).is_some());
+        assert!(pending.end(other).is_none(), "nobody waits for it");
+        assert_eq!(pending.end(one), Some(((), false)));
+        assert!(pending.is_any(one) && !pending.is_any(other));
+        assert_eq!(pending.end(one), Some(((), true)));
+        pending.leave(one);
+        assert!(pending.networks.is_empty());
+        assert_eq!(pending.waiting, 0);
     }
 
     #[test]
-    fn those_who_wait_are_bounded_for_each_address_and_altogether() {
-        let mut under_way = UnderWay::<()>::default();
+    fn waiting_checks_are_bounded_per_address_and_altogether() {
+        let mut pending = PendingChecks::<()>::default();
         let mut enter = |number| {
-            under_way.begin(address(number));
-            let entered =
-                (0..WAITING_MAX).take_while(|_| under_way.wait(address(number)).is_some());
+            pending.begin(address(number));
+            let entered = (0..WAITING_MAX).take_while(|_| pending.wait(address(number)).is_some());
             entered.count()
         };
         for number in 0..WAITING_MAX / WAITING_EACH_MAX {
             assert_eq!(enter(u32::try_from(number).unwrap()), WAITING_EACH_MAX);
         }
         assert_eq!(enter(1 << 20), 0);
-        under_way.leave(address(1));
-        assert!(under_way.wait(address(1 << 20)).is_some());
+        pending.leave(address(1));
+        assert!(pending.wait(address(1 << 20)).is_some());
     }
 }

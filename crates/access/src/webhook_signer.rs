@@ -1,0 +1,255 @@
+//! Signs what we send to the webhooks of others: by Standard Webhooks 1.0.0, or as GitHub does.
+//! [`crate::signed_body`] is the other side of it.
+
+use std::fmt;
+
+use aws_lc_rs::hmac;
+use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
+use base64ct::{Base64, Encoding as _};
+
+use crate::hex;
+
+/// The most keys of one signer.
+pub const KEYS_MAX: usize = 10;
+/// The fewest and the most bytes of a symmetric secret of Standard Webhooks.
+const SECRET_BYTES: std::ops::RangeInclusive<usize> = 16..=512;
+/// The bytes of the seed of an Ed25519 key, and of the seed with the public key behind it.
+const SEED: usize = 32;
+const SEED_AND_PUBLIC: usize = 64;
+
+/// Signs requests with one key, or with several while receivers change from one to another.
+pub struct WebhookSigner {
+    scheme: Scheme,
+}
+
+enum Scheme {
+    Standard(Vec<SigningKey>),
+    GitHub(Box<hmac::Key>),
+}
+
+/// A key with all that can be computed before there is a message.
+enum SigningKey {
+    Hmac(Box<hmac::Key>),
+    Ed25519(Box<Ed25519KeyPair>),
+}
+
+/// Without the keys.
+impl fmt::Debug for WebhookSigner {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("WebhookSigner")
+    }
+}
+
+impl WebhookSigner {
+    /// Signs by Standard Webhooks: secrets in Base64, `whsec_` in front of them or not, make
+    /// HMAC-SHA256 signatures (`v1`); a private key of Ed25519 in Base64 behind `whsk_`, 32 bytes
+    /// or 64 with the public key, makes signatures `v1a`. Each key adds a signature.
+    ///
+    /// # Errors
+    /// A sentence about the first secret that cannot be used.
+    pub fn standard(secrets: &[&str]) -> Result<Self, &'static str> {
+        if secrets.is_empty() || secrets.len() > KEYS_MAX {
+            return Err("there are 1 to 10 secrets");
+        }
+        let keys = secrets.iter().map(|text| SigningKey::read(text));
+        Ok(Self {
+            scheme: Scheme::Standard(keys.collect::<Result<_, _>>()?),
+        })
+    }
+
+    /// Signs as GitHub does, with the secret's text as the key.
+    ///
+    /// # Errors
+    /// A sentence about a secret that could be guessed.
+    pub fn github(secret: &str) -> Result<Self, &'static str> {
+        match secret.len() {
+            0..16 => Err("it has less than 16 bytes and could be guessed"),
+            _ => Ok(Self {
+                scheme: Scheme::GitHub(hmac_key(secret.as_bytes())),
+            }),
+        }
+    }
+
+    /// The name of the header field that the signature goes into.
+    #[must_use]
+    pub fn field(&self) -> &'static str {
+        match self.scheme {
+            Scheme::Standard(_) => "webhook-signature",
+            Scheme::GitHub(_) => "X-Hub-Signature-256",
+        }
+    }
+
+    /// The value of the field for a message. `seconds` is the time in `webhook-timestamp`.
+    #[must_use]
+    pub fn sign(&self, id: &str, seconds: u64, body: &[u8]) -> String {
+        let keys = match &self.scheme {
+            Scheme::GitHub(key) => {
+                let tag = hmac::sign(key, body);
+                return format!("sha256={}", hex::encode(tag.as_ref()));
+            }
+            Scheme::Standard(keys) => keys,
+        };
+        let prefix = format!("{id}.{seconds}.");
+        let mut value = String::with_capacity(48 * keys.len());
+        for key in keys {
+            if !value.is_empty() {
+                value.push(' ');
+            }
+            key.sign(prefix.as_bytes(), body, &mut value);
+        }
+        value
+    }
+
+    /// The public keys of asymmetric signatures, as receivers are given them: `whpk_` and Base64.
+    #[must_use]
+    pub fn public_keys(&self) -> Vec<String> {
+        let keys = match &self.scheme {
+            Scheme::Standard(keys) => keys.as_slice(),
+            Scheme::GitHub(_) => &[],
+        };
+        let public = keys.iter().filter_map(|key| match key {
+            SigningKey::Ed25519(pair) => {
+                let key = Base64::encode_string(pair.public_key().as_ref());
+                Some(format!("whpk_{key}"))
+            }
+            SigningKey::Hmac(_) => None,
+        });
+        public.collect()
+    }
+}
+
+fn hmac_key(bytes: &[u8]) -> Box<hmac::Key> {
+    Box::new(hmac::Key::new(hmac::HMAC_SHA256, bytes))
+}
+
+impl SigningKey {
+    fn read(text: &str) -> Result<Self, &'static str> {
+        if let Some(encoded) = text.strip_prefix("whsk_") {
+            let bytes =
+                Base64::decode_vec(encoded).map_err(|_| "behind `whsk_` it is not Base64")?;
+            let pair = match bytes.len() {
+                SEED => Ed25519KeyPair::from_seed_unchecked(&bytes),
+                SEED_AND_PUBLIC => {
+                    let (seed, public) = bytes.split_at(SEED);
+                    Ed25519KeyPair::from_seed_and_public_key(seed, public)
+                }
+                _ => return Err("a key behind `whsk_` has 32 bytes, or 64 with the public key"),
+            };
+            let pair = pair.map_err(|_| "it is no private key of Ed25519")?;
+            return Ok(Self::Ed25519(Box::new(pair)));
+        }
+        let encoded = text.strip_prefix("whsec_").unwrap_or(text);
+        let bytes = Base64::decode_vec(encoded);
+        let bytes = bytes.map_err(|_| "it is not Base64, with or without `whsec_` in front")?;
+        match bytes.len() {
+            length if SECRET_BYTES.contains(&length) => Ok(Self::Hmac(hmac_key(&bytes))),
+            0..16 => Err("it has less than 16 bytes and could be guessed"),
+            _ => Err("it has more than 512 bytes"),
+        }
+    }
+
+    fn sign(&self, prefix: &[u8], body: &[u8], value: &mut String) {
+        match self {
+            Self::Hmac(key) => {
+                // The key's two blocks have been hashed already: this copies their state.
+                let mut context = hmac::Context::with_key(key);
+                context.update(prefix);
+                context.update(body);
+                value.push_str("v1,");
+                value.push_str(&Base64::encode_string(context.sign().as_ref()));
+            }
+            Self::Ed25519(pair) => {
+                // Ed25519 reads a message twice, so it has to lie in one piece.
+                let mut message = Vec::with_capacity(prefix.len() + body.len());
+                message.extend_from_slice(prefix);
+                message.extend_from_slice(body);
+                value.push_str("v1a,");
+                value.push_str(&Base64::encode_string(pair.sign(&message).as_ref()));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use aws_lc_rs::signature::{ED25519, UnparsedPublicKey};
+
+    use super::*;
+    use crate::signed_body::{Scheme as Checked, Secrets};
+
+    const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+
+    /// The example of the specification's reference implementations.
+    #[test]
+    fn the_published_example_is_signed_alike() {
+        let signer = WebhookSigner::standard(&[SECRET]).unwrap();
+        let body = br#"{"test": 2432232314}"#;
+        let value = signer.sign("msg_p5jXN8AQM9LWM0D4loKWxJek", 1_614_265_330, body);
+        assert_eq!(value, "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=");
+    }
+
+    #[test]
+    fn each_secret_adds_a_signature_that_the_other_side_takes() {
+        let other = "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
+        let signer = WebhookSigner::standard(&[other, SECRET]).unwrap();
+        let value = signer.sign("1-2", 100, b"[]");
+        assert_eq!(value.split(' ').count(), 2);
+        for secret in [other, SECRET] {
+            let fields = |name: &str| -> Vec<&[u8]> {
+                match name {
+                    "webhook-id" => vec![b"1-2"],
+                    "webhook-timestamp" => vec![b"100"],
+                    "webhook-signature" => vec![value.as_bytes()],
+                    _ => vec![],
+                }
+            };
+            let secrets = Secrets::of(Checked::StandardWebhooks, &[secret]).unwrap();
+            let mut check = Checked::StandardWebhooks
+                .begin(&fields, &secrets, 100, 5)
+                .unwrap();
+            check.update(b"[]");
+            assert!(check.end().is_ok());
+        }
+    }
+
+    #[test]
+    fn ed25519_signatures_are_valid_under_the_public_key() {
+        let seed = Base64::encode_string(&[7; SEED]);
+        let signer = WebhookSigner::standard(&[&format!("whsk_{seed}")]).unwrap();
+        let value = signer.sign("1-2", 100, b"{}");
+        let signature = Base64::decode_vec(value.strip_prefix("v1a,").unwrap()).unwrap();
+        let public = signer.public_keys().remove(0);
+        let public = Base64::decode_vec(public.strip_prefix("whpk_").unwrap()).unwrap();
+        let mut both = vec![7; SEED];
+        both.extend_from_slice(&public);
+        let both = format!("whsk_{}", Base64::encode_string(&both));
+        let same = WebhookSigner::standard(&[&both]).unwrap();
+        assert_eq!(same.sign("1-2", 100, b"{}"), value);
+        let key = UnparsedPublicKey::new(&ED25519, public);
+        assert!(key.verify(b"1-2.100.{}", &signature).is_ok());
+        assert!(key.verify(b"1-2.101.{}", &signature).is_err());
+    }
+
+    #[test]
+    fn github_signs_the_body_alone() {
+        let signer = WebhookSigner::github("It's a Secret to Everybody").unwrap();
+        let expected = "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17";
+        assert_eq!(signer.sign("1", 2, b"Hello, World!"), expected);
+        assert_eq!(signer.field(), "X-Hub-Signature-256");
+    }
+
+    #[test]
+    fn secrets_that_cannot_be_used_are_refused() {
+        for secrets in [
+            &[][..],
+            &["whsec_short"],
+            &["whsec_QUFB"],
+            &["whsk_QUFB"],
+            &["no base64 at all"],
+            &[SECRET; 11],
+        ] {
+            assert!(WebhookSigner::standard(secrets).is_err(), "{secrets:?}");
+        }
+        assert!(WebhookSigner::github("short").is_err());
+    }
+}

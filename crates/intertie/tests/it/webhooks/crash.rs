@@ -1,0 +1,188 @@
+//! Engines that are killed while events are on their way. `INTERTIE_CRASHES` says how often.
+
+use std::collections::{HashMap, HashSet};
+
+use super::*;
+
+/// How many kills there are when nobody says.
+const CRASHES: u64 = 8;
+
+/// Publishes numbers until something fails; those that were acknowledged, with their ids.
+fn publish_until_it_fails(port: u16, next: &Mutex<u64>) -> Vec<(String, String)> {
+    use std::io::{Read as _, Write as _};
+    let mut acknowledged = Vec::new();
+    let Ok(mut stream) = std::net::TcpStream::connect(("127.0.0.1", port)) else {
+        return acknowledged;
+    };
+    let patience = Some(Duration::from_secs(10));
+    stream.set_read_timeout(patience).unwrap();
+    let mut next = next.lock().unwrap();
+    loop {
+        *next += 1;
+        let body = next.to_string();
+        let request = format!(
+            "POST /orders HTTP/1.1\r\nHost: t\r\nContent-Type: application/json\r\n\
+             Content-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        if stream.write_all(request.as_bytes()).is_err() {
+            return acknowledged;
+        }
+        let (mut reply, mut part) = (Vec::new(), [0; 1024]);
+        while !reply.ends_with(b"}\n") {
+            match stream.read(&mut part) {
+                Ok(0) | Err(_) => return acknowledged,
+                Ok(count) => reply.extend_from_slice(&part[..count]),
+            }
+        }
+        let reply = String::from_utf8(reply).unwrap();
+        let id = reply.split("\"id\":\"").nth(1).unwrap();
+        acknowledged.push((id.split('"').next().unwrap().to_owned(), body));
+    }
+}
+
+#[test]
+fn what_was_acknowledged_is_delivered_whenever_the_engine_is_killed() {
+    let crashes = std::env::var("INTERTIE_CRASHES").ok();
+    let crashes = crashes.map_or(CRASHES, |it| it.parse().unwrap());
+    let sink = Sink::good();
+    let names = ["one", "two"];
+    let endpoints: String = names
+        .iter()
+        .map(|name| endpoint(name, &format!("{}/{name}", sink.url()), QUICK))
+        .collect();
+    let keep = "payload: event\nkeep: { events: 1000000, bytes: 1GiB }";
+    let place = Place::with(keep, &endpoints);
+    let next = Arc::new(Mutex::new(0));
+    let mut acknowledged = Vec::new();
+    let mut chance = u64::from(std::process::id()) | 1;
+    for crash in 0..crashes {
+        let engine = place.run();
+        let (port, numbers) = (place.port, Arc::clone(&next));
+        let client = thread::spawn(move || publish_until_it_fails(port, &numbers));
+        chance = chance
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        // The first one before anything may have been noted.
+        let wait = if crash == 0 {
+            5
+        } else {
+            50 + (chance >> 33) % 400
+        };
+        thread::sleep(Duration::from_millis(wait));
+        kill(engine);
+        acknowledged.extend(client.join().unwrap());
+    }
+    let engine = place.run();
+    let last = place.publish("0");
+    let has_last = |name: &str| {
+        let target = format!("/hook/{name}");
+        sink.accepted()
+            .iter()
+            .any(|it| it.target == target && id(it) == last)
+    };
+    wait_long("all is delivered", || names.iter().all(|it| has_last(it)));
+    engine.stop();
+    for name in names {
+        let target = format!("/hook/{name}");
+        let taken: Vec<Received> = sink.accepted();
+        let taken: Vec<&Received> = taken.iter().filter(|it| it.target == target).collect();
+        let mut bodies: HashMap<String, String> = HashMap::new();
+        let (mut firsts, mut repeated) = (Vec::new(), 0);
+        for received in &taken {
+            let known = bodies.insert(id(received), text(received));
+            match known {
+                Some(known) => {
+                    repeated += 1;
+                    assert_eq!(known, text(received), "the same id with another body");
+                }
+                None => firsts.push(id(received)),
+            }
+        }
+        for (id, body) in &acknowledged {
+            assert_eq!(bodies.get(id), Some(body), "{id} was acknowledged");
+        }
+        let number = |id: &String| id.split_once('-').unwrap().1.parse::<u64>().unwrap();
+        let numbers: Vec<u64> = firsts.iter().map(number).collect();
+        assert!(numbers.is_sorted(), "out of order");
+        let distinct: HashSet<&u64> = numbers.iter().collect();
+        assert_eq!(distinct.len(), numbers.len());
+        println!(
+            "{name}: {} acknowledged, 0 lost, {} delivered, {repeated} of them again after \
+             {crashes} kills",
+            acknowledged.len(),
+            taken.len()
+        );
+    }
+}
+
+#[test]
+fn a_batch_has_the_same_id_bounds_and_body_after_a_kill() {
+    let (sink, is_open) = Sink::closed();
+    let batch = format!("batch: {{ count: 7, time: 100ms }}, {QUICK}");
+    let place = Place::new(&endpoint("shop", &sink.url(), &batch));
+    let engine = place.run();
+    let ids = place.publish_all(0..5);
+    wait_long("the batch has been tried", || !sink.all().is_empty());
+    kill(engine);
+    let before = sink.all();
+    let engine = place.run();
+    let more = place.publish_all(5..20);
+    wait_long("it is tried again", || sink.all().len() > before.len());
+    is_open.store(true, Ordering::Relaxed);
+    let taken = sink.wait_for(3);
+    let (first, _) = &before[0];
+    assert_eq!((id(&taken[0]), text(&taken[0])), (id(first), text(first)));
+    let all: Vec<String> = ids.into_iter().chain(more).collect();
+    let mut at = 0;
+    wait_long("all is there", || {
+        let numbers = sink
+            .accepted()
+            .iter()
+            .map(|it| numbers(it).len())
+            .sum::<usize>();
+        numbers == 20
+    });
+    for received in sink.accepted() {
+        let count = numbers(&received).len();
+        let (first, last) = (&all[at], &all[at + count - 1]);
+        assert_eq!(id(&received), format!("{first}_{last}"));
+        for (name, value) in [
+            ("x-intertie-first", first.as_str()),
+            ("x-intertie-last", last),
+            ("x-intertie-count", &count.to_string()),
+            ("webhook-signature", &signature(SECRET, &received)),
+        ] {
+            assert_eq!(received.header(name), Some(value), "{name}");
+        }
+        assert!(count <= 7);
+        at += count;
+    }
+    engine.stop();
+}
+
+fn numbers(received: &Received) -> Vec<u64> {
+    serde_json::from_slice(&received.body).unwrap()
+}
+
+#[test]
+fn a_stop_in_good_order_repeats_nothing() {
+    let sink = Sink::answering(|_, _| {
+        thread::sleep(Duration::from_millis(3));
+        (200, String::new())
+    });
+    let concurrent = "ordered: false, concurrent: 4";
+    let place = Place::new(&endpoint("shop", &sink.url(), concurrent));
+    for round in 0..3 {
+        let engine = place.run();
+        place.publish_all(round * 50..(round + 1) * 50);
+        engine.stop();
+    }
+    let engine = place.run();
+    sink.wait_for(150);
+    engine.stop();
+    let mut numbers: Vec<u64> = sink.bodies().iter().map(|it| it.parse().unwrap()).collect();
+    numbers.sort_unstable();
+    let expected: Vec<u64> = (0..150).collect();
+    assert_eq!(numbers, expected);
+}

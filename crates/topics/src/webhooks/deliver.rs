@@ -1,0 +1,288 @@
+//! What is done beside the loop that decides: requests, dead letters, reading.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use component::handler::{Call, Services};
+use message::{Fault, Reply};
+use steps::status_fault;
+
+use super::machine::{Outcome, Span, Why};
+use super::plan::EndpointPlan;
+use super::post::Post;
+use super::view::{Shown, ViewPlan, Viewer};
+use crate::topic::{History, Topic};
+
+/// How long nothing is done about a topic that cannot be read.
+pub(super) const PAUSE: Duration = Duration::from_secs(5);
+/// The most bytes of a reply that are kept: enough to say in a log what is wrong.
+const REPLY_MAX: u64 = 1024;
+/// How much of a reply a log shows.
+const SHOWN_MAX: usize = 200;
+/// How many bytes of events are read at once that are sent again.
+const AGAIN_BYTES: usize = 1 << 20;
+
+/// Events of an endpoint, and what there is of them in memory.
+pub(super) struct Parcel {
+    pub topic: Arc<Topic>,
+    pub plan: Arc<EndpointPlan>,
+    pub span: Span,
+    pub shown: Vec<Rc<Shown>>,
+}
+
+/// What has come of a request, and what a log says of it.
+pub(super) struct Report {
+    pub outcome: Outcome,
+    pub reason: Option<String>,
+}
+
+impl From<Outcome> for Report {
+    fn from(outcome: Outcome) -> Self {
+        Self {
+            outcome,
+            reason: None,
+        }
+    }
+}
+
+impl Parcel {
+    /// The events, from memory or from the log.
+    async fn take_shown(&mut self, services: &dyn Services) -> Result<Vec<Rc<Shown>>, Outcome> {
+        let shown = std::mem::take(&mut self.shown);
+        if shown.len() == self.span.count {
+            return Ok(shown);
+        }
+        let Span { first, last, .. } = self.span;
+        let (mut all, mut at) = (Vec::new(), first);
+        let mut viewer = Viewer::new(&self.plan.view);
+        while at <= last {
+            // A single event is mostly small, and what is read behind it is of no use.
+            let bytes = if last > first { AGAIN_BYTES } else { 1 };
+            match page(&self.topic, &mut viewer, (at, bytes), services).await {
+                Page::Events(events) => {
+                    let Some(next) = events.last().map(|it| it.id.sequence + 1) else {
+                        return Err(Outcome::Aborted);
+                    };
+                    at = next;
+                    all.extend(events);
+                }
+                Page::Gone { .. } => return Err(Outcome::Lost),
+                Page::Unusable => return Err(Outcome::Aborted),
+            }
+        }
+        all.retain(|it| it.id.sequence <= last && !it.is_left_out());
+        Ok(all)
+    }
+
+    async fn post(&mut self, is_whole: bool, services: &dyn Services) -> Result<Post, Outcome> {
+        let shown = self.take_shown(services).await?;
+        let bounds = (
+            self.topic.id(self.span.first),
+            self.topic.id(self.span.last),
+        );
+        // What is not shown any more after a change of the view is not sent.
+        Post::events(&self.plan, &shown, (bounds, is_whole)).ok_or(Outcome::Delivered)
+    }
+
+    /// Sends the events.
+    pub async fn send(mut self, is_whole: bool, services: &dyn Services) -> Report {
+        let post = match self.post(is_whole, services).await {
+            Ok(post) => post,
+            Err(outcome) => return outcome.into(),
+        };
+        let report = send(&self.plan, &post, services).await;
+        if report.outcome == Outcome::Delivered {
+            let counts = &self.plan.state.counts;
+            let count = self.span.count as u64;
+            counts.delivered.fetch_add(count, Ordering::Relaxed);
+        }
+        report
+    }
+
+    /// Tells the endpoint that the events are missing.
+    pub async fn send_gap(self, services: &dyn Services) -> Report {
+        let now_ms = u64::try_from(services.wall().as_millis()).unwrap_or(u64::MAX);
+        let post = Post::gap(&self.plan, self.span, |it| self.topic.id(it), now_ms);
+        let report = send(&self.plan, &post, services).await;
+        if report.outcome == Outcome::Delivered {
+            let counts = &self.plan.state.counts;
+            let count = self.span.count as u64;
+            counts.gaps.fetch_add(count, Ordering::Relaxed);
+        }
+        report
+    }
+
+    /// Keeps the events as a dead letter.
+    pub async fn bury(mut self, why: Why, reason: &str, services: &dyn Services) -> Report {
+        let letter = match why {
+            Why::Refused => match self.post(true, services).await {
+                Ok(post) => post.letter(&self.plan, reason),
+                Err(outcome) => return outcome.into(),
+            },
+            Why::Expression => match self.take_shown(services).await {
+                Ok(shown) => {
+                    let failed = |it: &Rc<Shown>| Post::failed_letter(&self.plan, it);
+                    match shown.iter().find_map(failed) {
+                        Some(letter) => letter,
+                        // It does not fail any more.
+                        None => return Outcome::Lost.into(),
+                    }
+                }
+                Err(outcome) => return outcome.into(),
+            },
+        };
+        let plan = &self.plan;
+        let (topic, endpoint) = (&*plan.state.topic, &*plan.state.name);
+        let parameter = |name: &str| {
+            let mut found = letter.parameters.iter().filter(|it| &*it.0 == name);
+            found.next().map(|it| it.1.clone()).unwrap_or_default()
+        };
+        let (id, reason) = (parameter("event_id"), parameter("reason"));
+        let counts = &plan.state.counts;
+        let Some(store) = &plan.letters else {
+            tracing::error!(
+                target: "topics", topic, endpoint, id, reason,
+                "a webhook does not get an event, which is kept nowhere"
+            );
+            counts
+                .letters
+                .fetch_add(self.span.count as u64, Ordering::Relaxed);
+            return Outcome::Kept.into();
+        };
+        let name = store.name();
+        match store.append(String::new(), letter, services).await {
+            Ok(_) => {
+                tracing::error!(
+                    target: "topics", topic, endpoint, id, reason, store = name,
+                    "a webhook does not get an event: it is a dead letter"
+                );
+                counts
+                    .letters
+                    .fetch_add(self.span.count as u64, Ordering::Relaxed);
+                Outcome::Kept.into()
+            }
+            Err(fault) => {
+                let error = fault.to_string();
+                tracing::error!(
+                    target: "topics", topic, endpoint, id, reason, store = name, error,
+                    "a dead letter cannot be kept: the webhook waits"
+                );
+                Outcome::NotKept.into()
+            }
+        }
+    }
+}
+
+/// Sends a request and judges the reply.
+async fn send(plan: &EndpointPlan, post: &Post, services: &dyn Services) -> Report {
+    let request = post.request(plan, services.wall().as_secs());
+    let deadline = services.now() + plan.timeout;
+    let call = Call {
+        plan: &plan.target.plan,
+        request: &request,
+        body_max: Some(REPLY_MAX),
+        truncates: true,
+        step: "webhook",
+        deadline: Some(deadline),
+    };
+    let replied = component::handler::until(Some(deadline), services, services.call(call)).await;
+    let report = match replied {
+        Some(replied) => judge(replied, services),
+        None => Report {
+            outcome: Outcome::Down { retry_after: None },
+            reason: Some("time-out".to_owned()),
+        },
+    };
+    let counts = &plan.state.counts;
+    match report.outcome {
+        Outcome::Refused => counts.refused.fetch_add(1, Ordering::Relaxed),
+        Outcome::Down { .. } | Outcome::Gone => counts.failed.fetch_add(1, Ordering::Relaxed),
+        _ => 0,
+    };
+    report
+}
+
+/// What a reply means.
+fn judge(replied: Result<Reply, Fault>, services: &dyn Services) -> Report {
+    let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+    let reply = match replied {
+        Ok(reply) => reply,
+        Err(fault) => {
+            return Report {
+                outcome: Outcome::Down {
+                    retry_after: fault.retry_after.map(micros),
+                },
+                reason: Some(fault.to_string()),
+            };
+        }
+    };
+    let retry_after = || status_fault(&reply, services).retry_after.map(micros);
+    let outcome = match reply.status {
+        200..=299 => return Outcome::Delivered.into(),
+        410 => Outcome::Gone,
+        408 | 429 => Outcome::Down {
+            retry_after: retry_after(),
+        },
+        400..=499 => Outcome::Refused,
+        _ => Outcome::Down {
+            retry_after: retry_after(),
+        },
+    };
+    let text = String::from_utf8_lossy(reply.body.as_bytes());
+    let text: String = text.trim().chars().take(SHOWN_MAX).collect();
+    let status = reply.status;
+    let reason = match text.is_empty() {
+        true => format!("status {status}"),
+        false => format!("status {status}: {text}"),
+    };
+    Report {
+        outcome,
+        reason: Some(reason),
+    }
+}
+
+/// What has been read of a topic.
+pub(super) enum Page {
+    Events(Vec<Rc<Shown>>),
+    /// All before this event is gone.
+    Gone {
+        first: u64,
+    },
+    /// It cannot be read now, which has been logged.
+    Unusable,
+}
+
+/// Reads events from a number on, about so many bytes of them, and shows them. What cannot be read
+/// takes some seconds, so that it is not tried all the time.
+pub(super) async fn page(
+    topic: &Topic,
+    viewer: &mut Viewer,
+    (from, bytes): (u64, usize),
+    services: &dyn Services,
+) -> Page {
+    let error = match topic.history(topic.id(from), bytes).await {
+        Ok(History::Events(events)) => return Page::Events(viewer.show_all(&events).await),
+        Ok(History::Gone { first, .. }) => return Page::Gone { first },
+        // The log of this name is not replaced while the topic is in the plan.
+        Ok(History::OtherEpoch | History::Ahead) => "the topic is not the one that it was".into(),
+        Err(fault) => fault.to_string(),
+    };
+    let topic = &**topic.name();
+    tracing::error!(target: "topics", topic, error, "events for webhooks cannot be read");
+    services.sleep(PAUSE).await;
+    Page::Unusable
+}
+
+/// Reads what follows in a ring.
+pub(super) async fn extend(
+    topic: &Topic,
+    viewer: Option<Viewer>,
+    (plan, from, bytes): (&Arc<ViewPlan>, u64, usize),
+    services: &dyn Services,
+) -> (Viewer, Page) {
+    let mut viewer = viewer.unwrap_or_else(|| Viewer::new(plan));
+    let page = page(topic, &mut viewer, (from, bytes), services).await;
+    (viewer, page)
+}

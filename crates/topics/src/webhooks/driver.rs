@@ -1,0 +1,630 @@
+//! Serves the endpoints of a topic on one worker: it hands the topic's events to their state
+//! machines, does what these say, and notes where they are. It decides only; requests, reading and
+//! writing are tasks of their own that report to its [`Inbox`], so that no endpoint waits for
+//! another.
+
+mod entry;
+mod inbox;
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use component::handler::{LocalFuture, Services, within};
+use journal::{Change, Keyed};
+use tokio::sync::watch;
+
+use self::entry::Entry;
+use self::inbox::{Inbox, Message};
+use super::deliver::{self, Page, Parcel, Report};
+use super::machine::{Action, Now, Span, Why};
+use super::plan::EndpointPlan;
+use super::state::{Bell, TABLE};
+use super::view::{Ring, ViewPlan, Viewer};
+use crate::hub::Hub;
+use crate::log::Log;
+use crate::settings::Durability;
+use crate::topic::{Listener, Topic};
+
+/// How long changes are gathered before they are noted together.
+const NOTE_AFTER: u64 = 50_000;
+/// How long nothing is noted after that has failed.
+const NOTE_AGAIN: u64 = 5_000_000;
+/// How long the last note may take.
+const LAST_NOTE: Duration = Duration::from_secs(5);
+/// How many endpoints are looked at before others of the worker have their turns.
+const TURN: usize = 64;
+/// How many bytes of events are read at once for endpoints that are up to date.
+const LIVE_BYTES: usize = 1 << 20;
+/// How many bytes of events all endpoints together may have read that are further behind, and how
+/// many one of them reads at least and at most.
+const BEHIND_BYTES: usize = 16 << 20;
+const PAGE_BYTES: (usize, usize) = (16 << 10, 256 << 10);
+
+/// What endpoints share that see the same.
+struct View {
+    plan: Arc<ViewPlan>,
+    ring: Ring,
+    /// Absent while events are read for it.
+    viewer: Option<Viewer>,
+    is_extending: bool,
+    /// The endpoints that wait for what comes next in the ring.
+    waiting: Vec<usize>,
+}
+
+/// Serves endpoints.
+pub(super) struct Driver {
+    topic: Arc<Topic>,
+    log: Arc<Log>,
+    /// Where it is noted how far endpoints are; nowhere for a topic in memory.
+    keyed: Option<Keyed>,
+    entries: Vec<Entry>,
+    views: Vec<View>,
+    /// The endpoints that have to be looked at.
+    ready: VecDeque<usize>,
+    timers: BinaryHeap<Reverse<(u64, usize)>>,
+    began: Instant,
+    bell: Arc<Bell>,
+    inbox: Rc<Inbox>,
+    /// The endpoints of which something has to be noted.
+    dirty: Vec<usize>,
+    /// When that has to be done.
+    note_at: Option<u64>,
+    is_noting: bool,
+    published: watch::Receiver<u64>,
+    /// How many endpoints have events in memory because they are behind.
+    behind: usize,
+    is_stopping: bool,
+    _listener: Listener,
+}
+
+impl Driver {
+    /// For those endpoints of a topic. None when the topic is not open.
+    pub fn new(
+        topic: &Arc<Topic>,
+        hub: &Hub,
+        plans: impl Iterator<Item = Arc<EndpointPlan>>,
+        services: &dyn Services,
+    ) -> Option<Self> {
+        let log = Arc::clone(topic.log().ok()?);
+        let published = log.changes();
+        let next = *published.borrow();
+        let mut views: Vec<View> = Vec::new();
+        let entries = plans.map(|plan| {
+            let same = views.iter().position(|it| it.plan.is_same(&plan.view));
+            let view = same.unwrap_or_else(|| {
+                views.push(View {
+                    plan: Arc::clone(&plan.view),
+                    ring: Ring::at(next),
+                    viewer: None,
+                    is_extending: false,
+                    waiting: Vec::new(),
+                });
+                views.len() - 1
+            });
+            Entry::new(plan, view)
+        });
+        let entries: Vec<Entry> = entries.collect();
+        let is_on_disk = topic.settings().durability == Durability::Disk;
+        let ready = (0..entries.len()).collect();
+        Some(Self {
+            log,
+            keyed: hub.keyed().filter(|_| is_on_disk).cloned(),
+            entries,
+            views,
+            ready,
+            timers: BinaryHeap::new(),
+            began: services.now(),
+            bell: Arc::default(),
+            inbox: Rc::default(),
+            dirty: Vec::new(),
+            note_at: None,
+            is_noting: false,
+            published,
+            behind: 0,
+            is_stopping: false,
+            _listener: topic.listen(),
+            topic: Arc::clone(topic),
+        })
+    }
+
+    fn now(&self, services: &dyn Services) -> Now {
+        let since = services.now().saturating_duration_since(self.began);
+        Now {
+            // Zero is no time.
+            us: u64::try_from(since.as_micros()).unwrap_or(u64::MAX - 1) + 1,
+            wall_ms: u64::try_from(services.wall().as_millis()).unwrap_or(u64::MAX),
+        }
+    }
+
+    /// Serves them until it is told to stop. What is under way then goes on in the background.
+    pub async fn run(mut self, services: &dyn Services, mut stop: LocalFuture<'static, ()>) {
+        let mut waiting = Waiting::default();
+        loop {
+            self.turn(services);
+            if !self.ready.is_empty() {
+                tokio::task::yield_now().await;
+            }
+            let is_over = self.wait(&mut waiting, Some(&mut stop), services).await;
+            if is_over {
+                break;
+            }
+        }
+        self.is_stopping = true;
+        // A note that is under way must not come after those of whoever serves them next.
+        if !self.is_noting {
+            self.release_idle(services).await;
+        }
+        if self.entries.iter().any(Entry::is_taken) {
+            services.spawn(Box::new(move |services| Box::pin(self.finish(services))));
+        }
+    }
+
+    /// Waits for what is under way, and gives each endpoint back when it is done.
+    async fn finish(mut self, services: &dyn Services) {
+        let mut waiting = Waiting::default();
+        while self.entries.iter().any(Entry::is_taken) {
+            self.wait(&mut waiting, None, services).await;
+            self.turn(services);
+            if !self.is_noting {
+                self.release_idle(services).await;
+            }
+        }
+    }
+
+    /// Gives endpoints back that have nothing under way, after the last note.
+    async fn release_idle(&mut self, services: &dyn Services) {
+        let now = self.now(services);
+        let idle: Vec<usize> = (0..self.entries.len())
+            .filter(|at| self.entries.get(*at).is_some_and(Entry::is_idle))
+            .collect();
+        let mut changes = Vec::new();
+        for at in &idle {
+            if let Some((change, _)) = self.record(*at, now) {
+                changes.push(change);
+            }
+        }
+        if let Some(keyed) = self.keyed.clone().filter(|_| !changes.is_empty()) {
+            let written = within(LAST_NOTE, services, keyed.write(changes)).await;
+            if !matches!(written, Some(Ok(()))) {
+                let topic = &*self.log.name;
+                tracing::warn!(target: "topics", topic, "webhooks get their last events again");
+            }
+        }
+        for at in idle {
+            if let Some(entry) = self.entries.get_mut(at) {
+                entry.release();
+            }
+        }
+    }
+
+    /// Does what can be done without waiting.
+    fn turn(&mut self, services: &dyn Services) {
+        let now = self.now(services);
+        while let Some(message) = self.inbox.take() {
+            self.take(message, now, services);
+        }
+        for at in self.bell.take() {
+            self.wake(at);
+        }
+        while let Some(Reverse((due, at))) = self.timers.peek().copied() {
+            if due > now.us {
+                break;
+            }
+            self.timers.pop();
+            if let Some(entry) = self.entries.get_mut(at) {
+                entry.timer_fired(due);
+            }
+            self.wake(at);
+        }
+        self.extend_rings(services);
+        for _ in 0..TURN {
+            let Some(at) = self.ready.pop_front() else {
+                break;
+            };
+            self.look_at(at, services);
+        }
+        self.extend_rings(services);
+        self.note(services);
+    }
+
+    /// Has an endpoint looked at.
+    fn wake(&mut self, at: usize) {
+        if let Some(entry) = self.entries.get_mut(at)
+            && !std::mem::replace(&mut entry.is_ready, true)
+        {
+            self.ready.push_back(at);
+        }
+    }
+
+    /// Has events read for rings for which somebody waits.
+    fn extend_rings(&mut self, services: &dyn Services) {
+        let published = *self.published.borrow_and_update();
+        if self.is_stopping {
+            return;
+        }
+        for at in 0..self.views.len() {
+            let Some(view) = self.views.get_mut(at) else {
+                continue;
+            };
+            let from = view.ring.end();
+            if view.waiting.is_empty() || view.is_extending || from >= published {
+                continue;
+            }
+            view.is_extending = true;
+            let (topic, plan) = (Arc::clone(&self.topic), Arc::clone(&view.plan));
+            let viewer = view.viewer.take();
+            let fallback = Message::Extended(at, None, Page::Unusable);
+            self.inbox.spawn(services, fallback, move |services| {
+                Box::pin(async move {
+                    let wanted = (&plan, from, LIVE_BYTES);
+                    let (viewer, page) = deliver::extend(&topic, viewer, wanted, services).await;
+                    Message::Extended(at, Some(viewer), page)
+                })
+            });
+        }
+    }
+
+    fn take(&mut self, message: Message, now: Now, services: &dyn Services) {
+        match message {
+            Message::Finished(at, number, report) => {
+                if let Some(entry) = self.entries.get_mut(at) {
+                    entry.finished((number, report), now, services.chance());
+                }
+                self.wake(at);
+            }
+            Message::Paged(at, page) => {
+                if let Some(entry) = self.entries.get_mut(at) {
+                    entry.paged(page, now);
+                }
+                self.wake(at);
+            }
+            Message::Extended(at, viewer, page) => self.extended(at, viewer, page),
+            Message::Noted(written, result) => self.noted(written, result, now),
+        }
+    }
+
+    fn extended(&mut self, at: usize, viewer: Option<Viewer>, page: Page) {
+        let Some(view) = self.views.get_mut(at) else {
+            return;
+        };
+        view.is_extending = false;
+        view.viewer = viewer;
+        match page {
+            Page::Events(events) => view.ring.extend(events),
+            // Those that wait find out about it by themselves.
+            Page::Gone { first } => view.ring.restart(first.max(view.ring.end())),
+            Page::Unusable => {}
+        }
+        for at in std::mem::take(&mut view.waiting) {
+            if let Some(entry) = self.entries.get_mut(at) {
+                entry.is_waiting = false;
+            }
+            self.wake(at);
+        }
+    }
+
+    /// Hands events to an endpoint and does what its machine says.
+    fn look_at(&mut self, at: usize, services: &dyn Services) {
+        let now = self.now(services);
+        let Some(entry) = self.entries.get_mut(at) else {
+            return;
+        };
+        entry.is_ready = false;
+        if self.is_stopping || !entry.prepare(&self.log, (&self.bell, at), now) {
+            return;
+        }
+        let is_asked = entry.obey(now);
+        let left = loop {
+            self.feed(at, now, services);
+            let Some(entry) = self.entries.get_mut(at) else {
+                return;
+            };
+            match entry.next_action(now) {
+                Action::Send {
+                    number,
+                    span,
+                    is_whole,
+                } => {
+                    let parcel = entry.parcel(&self.topic, span);
+                    self.send(at, (number, parcel), is_whole, services);
+                }
+                Action::SendGap { number, span } => self.send_gap(at, (number, span), services),
+                Action::Bury { number, span, why } => {
+                    self.bury(at, (number, span), why, services);
+                }
+                // What it has been told may have made it want more.
+                _ if entry.wanted().is_some() => {}
+                left => break left,
+            }
+        };
+        if let Action::Wait(Some(due)) = left {
+            self.set_timer(at, due);
+        }
+        let Some(entry) = self.entries.get_mut(at) else {
+            return;
+        };
+        if entry.settle_down() {
+            self.dirty.push(at);
+            self.note_at.get_or_insert(now.us + NOTE_AFTER);
+        }
+        if is_asked || left == Action::Note {
+            self.note_at = Some(now.us);
+        }
+        match entry.turned_behind() {
+            Some(true) => self.behind += 1,
+            Some(false) => self.behind = self.behind.saturating_sub(1),
+            None => {}
+        }
+    }
+
+    fn set_timer(&mut self, at: usize, due: u64) {
+        if let Some(entry) = self.entries.get_mut(at)
+            && entry.needs_timer(due)
+        {
+            self.timers.push(Reverse((due, at)));
+        }
+    }
+
+    /// Offers an endpoint the events that it wants and that are in memory. What is not there is
+    /// waited for, or read.
+    fn feed(&mut self, at: usize, now: Now, services: &dyn Services) {
+        let published = *self.published.borrow();
+        let Some(entry) = self.entries.get_mut(at) else {
+            return;
+        };
+        let Some(view) = self.views.get_mut(entry.view) else {
+            return;
+        };
+        while let Some(number) = entry.wanted() {
+            if let Some(shown) = entry.page_front(number) {
+                entry.offer(&shown, now);
+                continue;
+            }
+            if let Some(shown) = view.ring.get(number) {
+                entry.offer(&Rc::clone(shown), now);
+                continue;
+            }
+            if number > view.ring.end() && view.waiting.is_empty() && !view.is_extending {
+                // Nobody has needed what lies between.
+                view.ring.restart(number);
+                view.viewer = None;
+            }
+            if number >= view.ring.end() || number >= published {
+                if !std::mem::replace(&mut entry.is_waiting, true) {
+                    view.waiting.push(at);
+                }
+                return;
+            }
+            if !entry.begin_page() {
+                return;
+            }
+            let share = BEHIND_BYTES / (self.behind + 1);
+            let bytes = share.clamp(PAGE_BYTES.0, PAGE_BYTES.1);
+            let (topic, plan) = (Arc::clone(&self.topic), Arc::clone(&view.plan));
+            let fallback = Message::Paged(at, Page::Unusable);
+            return self.inbox.spawn(services, fallback, move |services| {
+                Box::pin(async move {
+                    let mut viewer = Viewer::new(&plan);
+                    let wanted = (number, bytes);
+                    let page = deliver::page(&topic, &mut viewer, wanted, services).await;
+                    Message::Paged(at, page)
+                })
+            });
+        }
+    }
+
+    fn send(
+        &self,
+        at: usize,
+        (number, parcel): (u64, Parcel),
+        is_whole: bool,
+        services: &dyn Services,
+    ) {
+        let fallback = Message::aborted(at, number);
+        self.inbox.spawn(services, fallback, move |services| {
+            Box::pin(async move {
+                let report = parcel.send(is_whole, services).await;
+                Message::Finished(at, number, report)
+            })
+        });
+    }
+
+    fn send_gap(&mut self, at: usize, (number, span): (u64, Span), services: &dyn Services) {
+        let Some(entry) = self.entries.get_mut(at) else {
+            return;
+        };
+        let (topic, endpoint) = (&*self.log.name, &*entry.plan.state.name);
+        let count = span.count;
+        tracing::warn!(
+            target: "topics", topic, endpoint, count,
+            "events are not kept any more that a webhook has not got: it is told so"
+        );
+        let parcel = entry.parcel(&self.topic, span);
+        let fallback = Message::aborted(at, number);
+        self.inbox.spawn(services, fallback, move |services| {
+            Box::pin(async move {
+                let report = parcel.send_gap(services).await;
+                Message::Finished(at, number, report)
+            })
+        });
+    }
+
+    fn bury(&mut self, at: usize, (number, span): (u64, Span), why: Why, services: &dyn Services) {
+        let Some(entry) = self.entries.get_mut(at) else {
+            return;
+        };
+        let reason = entry.last_failure();
+        let parcel = entry.parcel(&self.topic, span);
+        let fallback = Message::aborted(at, number);
+        self.inbox.spawn(services, fallback, move |services| {
+            Box::pin(async move {
+                let report = parcel.bury(why, &reason, services).await;
+                Message::Finished(at, number, report)
+            })
+        });
+    }
+
+    /// What has to be written of an endpoint, and which version of it that is.
+    fn record(&mut self, at: usize, now: Now) -> Option<(Change, u64)> {
+        let entry = self.entries.get_mut(at)?;
+        let (stored, version) = entry.record(&self.log, now)?;
+        let change = Change::Put {
+            table: TABLE.into(),
+            key: entry.plan.state.key(),
+            value: stored.to_bytes(),
+        };
+        entry.plan.state.set_stored(Some(stored));
+        Some((change, version))
+    }
+
+    /// Has all that has changed noted, when it is time.
+    fn note(&mut self, services: &dyn Services) {
+        let now = self.now(services);
+        if self.is_noting || self.dirty.is_empty() || self.note_at.is_none_or(|at| at > now.us) {
+            return;
+        }
+        self.note_at = None;
+        let (mut changes, mut written) = (Vec::new(), Vec::new());
+        for at in std::mem::take(&mut self.dirty) {
+            if let Some((change, version)) = self.record(at, now) {
+                changes.push(change);
+                written.push((at, version));
+            }
+        }
+        let Some(keyed) = self.keyed.clone() else {
+            return self.noted(written, Ok(()), now);
+        };
+        self.is_noting = true;
+        let unknown = Err("it is not known whether it is written".to_owned());
+        let fallback = Message::Noted(written.clone(), unknown);
+        self.inbox.spawn(services, fallback, move |_| {
+            Box::pin(async move {
+                let result = keyed.write(changes).await;
+                Message::Noted(written, result.map_err(|refusal| refusal.to_string()))
+            })
+        });
+    }
+
+    fn noted(&mut self, written: Vec<(usize, u64)>, result: Result<(), String>, now: Now) {
+        self.is_noting = false;
+        if let Err(error) = &result {
+            let topic = &*self.log.name;
+            tracing::error!(
+                target: "topics", topic, error,
+                "it is not noted how far webhooks have come: after a restart they get events again"
+            );
+            self.note_at = Some(now.us + NOTE_AGAIN);
+        }
+        for (at, version) in written {
+            let Some(entry) = self.entries.get_mut(at) else {
+                continue;
+            };
+            let (is_waited_for, is_dirty) = match &result {
+                Ok(()) => entry.noted(version),
+                Err(_) => (false, true),
+            };
+            if is_dirty {
+                self.dirty.push(at);
+            }
+            if is_waited_for {
+                self.wake(at);
+            }
+        }
+        if !self.dirty.is_empty() {
+            self.note_at.get_or_insert(now.us + NOTE_AFTER);
+        }
+    }
+
+    /// Waits until there is something to do. Whether it has to stop.
+    async fn wait(
+        &self,
+        waiting: &mut Waiting,
+        mut stop: Option<&mut LocalFuture<'static, ()>>,
+        services: &dyn Services,
+    ) -> bool {
+        let due = self.timers.peek().map(|Reverse((due, _))| *due);
+        let note = self
+            .note_at
+            .filter(|_| !self.is_noting && !self.dirty.is_empty());
+        let due = due.into_iter().chain(note).min();
+        waiting.set_timer(due.map(|due| (due, self.began)), services);
+        let rung = self.bell.notify.notified();
+        let mut rung = std::pin::pin!(rung);
+        let is_behind = !self.ready.is_empty();
+        poll_fn(|context| {
+            if let Some(stop) = stop.as_deref_mut()
+                && stop.as_mut().poll(context).is_ready()
+            {
+                return Poll::Ready(true);
+            }
+            let has_mail = self.inbox.poll(context);
+            let is_rung = rung.as_mut().poll(context).is_ready();
+            let is_due = waiting.poll_timer(context);
+            let has_more = waiting.poll_published(&self.published, context);
+            match has_mail || is_rung || is_due || has_more || is_behind {
+                true => Poll::Ready(false),
+                false => Poll::Pending,
+            }
+        })
+        .await
+    }
+}
+
+/// What the driver waits with, kept from one wait to the next.
+#[derive(Default)]
+struct Waiting {
+    timer: Option<(u64, LocalFuture<'static, ()>)>,
+    published: Option<Pin<Box<dyn Future<Output = ()>>>>,
+}
+
+impl Waiting {
+    /// Sets the timer, unless one rings before.
+    fn set_timer(&mut self, due: Option<(u64, Instant)>, services: &dyn Services) {
+        let Some((due, began)) = due else {
+            return;
+        };
+        if self.timer.as_ref().is_none_or(|(at, _)| *at > due) {
+            let at = began + Duration::from_micros(due);
+            self.timer = Some((due, services.sleep_until(at)));
+        }
+    }
+
+    fn poll_timer(&mut self, context: &mut std::task::Context<'_>) -> bool {
+        let is_due = self
+            .timer
+            .as_mut()
+            .is_some_and(|(_, sleep)| sleep.as_mut().poll(context).is_ready());
+        if is_due {
+            self.timer = None;
+        }
+        is_due
+    }
+
+    /// Whether something has been published since this was asked before.
+    fn poll_published(
+        &mut self,
+        published: &watch::Receiver<u64>,
+        context: &mut std::task::Context<'_>,
+    ) -> bool {
+        let changed = self.published.get_or_insert_with(|| {
+            let mut published = published.clone();
+            Box::pin(async move {
+                if published.changed().await.is_err() {
+                    // The topic has another log: the source is started anew.
+                    std::future::pending::<()>().await;
+                }
+            })
+        });
+        let is_changed = changed.as_mut().poll(context).is_ready();
+        if is_changed {
+            self.published = None;
+        }
+        is_changed
+    }
+}

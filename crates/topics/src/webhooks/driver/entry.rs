@@ -1,0 +1,385 @@
+//! One endpoint while it is served.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+
+use super::super::machine::{Action, Item, Machine, Notice, Now, Span, Stopped};
+use super::super::plan::EndpointPlan;
+use super::super::state::{Bell, Command, EndpointState, Stored};
+use super::super::view::Shown;
+use super::{Page, Parcel, Report};
+use crate::event::EventId;
+use crate::log::Log;
+use crate::topic::Topic;
+
+/// How many bytes of events are held for an endpoint that it has been offered and not been sent.
+const HELD_MAX: usize = 256 << 10;
+
+/// An endpoint that belongs to this driver, or that it wants to have, until this is dropped.
+struct Claim {
+    state: Arc<EndpointState>,
+    bell: Arc<Bell>,
+    has_it: bool,
+}
+
+impl Claim {
+    fn new(state: &Arc<EndpointState>, bell: &Arc<Bell>) -> Self {
+        Self {
+            state: Arc::clone(state),
+            bell: Arc::clone(bell),
+            has_it: false,
+        }
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.state.give_back(&self.bell, self.has_it);
+    }
+}
+
+/// One endpoint while it is served.
+pub(super) struct Entry {
+    pub plan: Arc<EndpointPlan>,
+    /// The number of its view.
+    pub view: usize,
+    claim: Option<Claim>,
+    /// Absent while another one serves the endpoint.
+    machine: Option<Machine>,
+    /// What has been offered and not been sent.
+    held: VecDeque<Rc<Shown>>,
+    held_bytes: usize,
+    /// What has been read for it alone.
+    page: VecDeque<Rc<Shown>>,
+    is_paging: bool,
+    /// Whether it has to be looked at.
+    pub is_ready: bool,
+    /// Whether it waits for what comes next in its view's ring.
+    pub is_waiting: bool,
+    /// Whether the driver knows that something has to be noted.
+    is_dirty: bool,
+    /// Whether its machine waits for a note.
+    waits_for_note: bool,
+    is_behind: bool,
+    /// When its timer rings.
+    timer: Option<u64>,
+    /// Who waits for the note of a version.
+    asked: Vec<(u64, oneshot::Sender<()>)>,
+    last_failure: Option<String>,
+}
+
+impl Entry {
+    pub fn new(plan: Arc<EndpointPlan>, view: usize) -> Self {
+        Self {
+            plan,
+            view,
+            claim: None,
+            machine: None,
+            held: VecDeque::new(),
+            held_bytes: 0,
+            page: VecDeque::new(),
+            is_paging: false,
+            is_ready: true,
+            is_waiting: false,
+            is_dirty: false,
+            waits_for_note: false,
+            is_behind: false,
+            timer: None,
+            asked: Vec::new(),
+            last_failure: None,
+        }
+    }
+
+    /// Whether the endpoint belongs to this driver.
+    pub fn is_taken(&self) -> bool {
+        self.machine.is_some()
+    }
+
+    /// The same, and nothing is under way.
+    pub fn is_idle(&self) -> bool {
+        self.machine.as_ref().is_some_and(|it| !it.is_busy())
+    }
+
+    /// Gives the endpoint back.
+    pub fn release(&mut self) {
+        self.machine = None;
+        self.claim = None;
+        // What was asked for has been noted, or has failed with the note.
+        for (_, answer) in self.asked.drain(..) {
+            let _ = answer.send(());
+        }
+    }
+
+    /// Takes the endpoint, if it is free. Whether it belongs to this driver.
+    pub fn prepare(&mut self, log: &Log, (bell, at): (&Arc<Bell>, usize), now: Now) -> bool {
+        if self.machine.is_some() {
+            return true;
+        }
+        let state = &self.plan.state;
+        let claim = self.claim.get_or_insert_with(|| Claim::new(state, bell));
+        claim.has_it = state.take(bell, at);
+        if !claim.has_it {
+            return false;
+        }
+        let machine = restore(&self.plan, log, now);
+        state.show(&machine);
+        self.machine = Some(machine);
+        true
+    }
+
+    /// Does what operators want. Whether one waits for the note.
+    pub fn obey(&mut self, now: Now) -> bool {
+        let Some(machine) = &mut self.machine else {
+            return false;
+        };
+        for (command, answer) in self.plan.state.take_commands() {
+            match command {
+                Command::Pause => machine.pause(),
+                Command::Resume => machine.resume(),
+            }
+            let (_, version) = machine.record(now);
+            self.asked.push((version, answer));
+            let (topic, endpoint) = (&*self.plan.state.topic, &*self.plan.state.name);
+            match command {
+                Command::Pause => tracing::info!(target: "topics", topic, endpoint, "paused"),
+                Command::Resume => tracing::info!(target: "topics", topic, endpoint, "resumed"),
+            }
+        }
+        !self.asked.is_empty()
+    }
+
+    /// The event that it wants to be offered next.
+    pub fn wanted(&mut self) -> Option<u64> {
+        if self.is_waiting || self.is_paging {
+            return None;
+        }
+        let machine = self.machine.as_ref()?;
+        machine.wants().then(|| machine.next())
+    }
+
+    /// An event that has been read for it alone.
+    pub fn page_front(&mut self, number: u64) -> Option<Rc<Shown>> {
+        while let Some(front) = self.page.front() {
+            match front.id.sequence.cmp(&number) {
+                std::cmp::Ordering::Less => drop(self.page.pop_front()),
+                std::cmp::Ordering::Equal => return self.page.pop_front(),
+                std::cmp::Ordering::Greater => return None,
+            }
+        }
+        None
+    }
+
+    /// Whether events have to be read for it, which is noted then.
+    pub fn begin_page(&mut self) -> bool {
+        self.page.clear();
+        !std::mem::replace(&mut self.is_paging, true)
+    }
+
+    /// Takes events that have been read for it.
+    pub fn paged(&mut self, page: Page, now: Now) {
+        self.is_paging = false;
+        match page {
+            Page::Events(events) => self.page = events.into(),
+            Page::Gone { first } => {
+                if let Some(machine) = &mut self.machine {
+                    machine.offer_gap(first.saturating_sub(1), now);
+                }
+            }
+            Page::Unusable => {}
+        }
+    }
+
+    /// Offers it an event.
+    pub fn offer(&mut self, shown: &Rc<Shown>, now: Now) {
+        let item = shown.item();
+        if let Some(machine) = &mut self.machine {
+            machine.offer(item, now);
+        }
+        let bytes = match item {
+            Item::LeftOut => return,
+            Item::Shown { bytes, .. } => bytes,
+            Item::Failed { .. } => 0,
+        };
+        if self.held_bytes + bytes <= HELD_MAX || self.held.is_empty() {
+            self.held_bytes += bytes;
+            self.held.push_back(Rc::clone(shown));
+        }
+    }
+
+    /// What there is to do.
+    pub fn next_action(&mut self, now: Now) -> Action {
+        let Some(machine) = &mut self.machine else {
+            return Action::Wait(None);
+        };
+        let action = machine.poll(now);
+        self.waits_for_note = action == Action::Note;
+        action
+    }
+
+    /// Events of it with what is held of them.
+    pub fn parcel(&mut self, topic: &Arc<Topic>, span: Span) -> Parcel {
+        let mut shown = Vec::new();
+        let is_in = |it: &Rc<Shown>| (span.first..=span.last).contains(&it.id.sequence);
+        while shown.len() < span.count
+            && let Some(at) = self.held.iter().position(is_in)
+        {
+            if let Some(one) = self.held.remove(at) {
+                if let Item::Shown { bytes, .. } = one.item() {
+                    self.held_bytes = self.held_bytes.saturating_sub(bytes);
+                }
+                shown.push(one);
+            }
+        }
+        Parcel {
+            topic: Arc::clone(topic),
+            plan: Arc::clone(&self.plan),
+            span,
+            shown,
+        }
+    }
+
+    /// Why something has failed last.
+    pub fn last_failure(&self) -> String {
+        self.last_failure.clone().unwrap_or_default()
+    }
+
+    /// Takes what an action has come to.
+    pub fn finished(&mut self, (number, report): (u64, Report), now: Now, random: f64) {
+        if report.reason.is_some() {
+            self.last_failure = report.reason;
+        }
+        let Some(machine) = &mut self.machine else {
+            return;
+        };
+        machine.finished(number, report.outcome, now, random);
+        let notices = machine.take_notices();
+        for notice in notices {
+            self.tell(notice);
+        }
+    }
+
+    fn tell(&self, notice: Notice) {
+        let (topic, endpoint) = (&*self.plan.state.topic, &*self.plan.state.name);
+        let reason = self.last_failure.as_deref().unwrap_or_default();
+        match notice {
+            Notice::IsDown => tracing::warn!(
+                target: "topics", topic, endpoint, reason,
+                "a webhook is down: its events wait"
+            ),
+            Notice::IsUp { after } => {
+                let after_ms = after;
+                tracing::info!(target: "topics", topic, endpoint, after_ms, "a webhook is back");
+            }
+            Notice::Disabled(Stopped::Gone) => tracing::error!(
+                target: "topics", topic, endpoint, reason,
+                "a webhook is disabled: it has answered 410"
+            ),
+            Notice::Disabled(_) => tracing::error!(
+                target: "topics", topic, endpoint, reason,
+                "a webhook is disabled: it was down for too long"
+            ),
+            Notice::Refused {
+                tries,
+                is_last: false,
+            } => tracing::warn!(
+                target: "topics", topic, endpoint, reason, tries, "a webhook refuses an event"
+            ),
+            // The dead letter is told of when it is kept.
+            Notice::Refused { is_last: true, .. } => {}
+            Notice::GapSkipped => tracing::error!(
+                target: "topics", topic, endpoint, reason,
+                "a webhook refuses to be told that events are missing"
+            ),
+        }
+    }
+
+    /// Whether a timer has to be set for this time.
+    pub fn needs_timer(&mut self, due: u64) -> bool {
+        let is_earlier = self.timer.is_none_or(|at| due < at);
+        if is_earlier {
+            self.timer = Some(due);
+        }
+        is_earlier
+    }
+
+    /// A timer has rung.
+    pub fn timer_fired(&mut self, due: u64) {
+        if self.timer == Some(due) {
+            self.timer = None;
+        }
+    }
+
+    /// After a look at it: shows how it is, and frees what it does not need soon. Whether something
+    /// has to be noted that the driver does not know of.
+    pub fn settle_down(&mut self) -> bool {
+        let Some(machine) = &self.machine else {
+            return false;
+        };
+        self.plan.state.show(machine);
+        if machine.down().is_some() || machine.stopped().is_some() {
+            self.held = VecDeque::new();
+            self.held_bytes = 0;
+            self.page = VecDeque::new();
+        }
+        machine.is_dirty() && !std::mem::replace(&mut self.is_dirty, true)
+    }
+
+    /// What has to be noted, and which version of it that is.
+    pub fn record(&mut self, log: &Log, now: Now) -> Option<(Stored, u64)> {
+        let machine = self.machine.as_ref()?;
+        let (record, version) = machine.record(now);
+        let cursor = log.id(machine.cursor()).to_string();
+        Some((Stored { cursor, record }, version))
+    }
+
+    /// The record of this version has been written. Whether something waits for that, and whether
+    /// something has changed since.
+    pub fn noted(&mut self, version: u64) -> (bool, bool) {
+        let Some(machine) = &mut self.machine else {
+            return (false, false);
+        };
+        machine.noted(version);
+        self.is_dirty = machine.is_dirty();
+        let done = self.asked.extract_if(.., |(at, _)| *at <= version);
+        for (_, answer) in done {
+            // Whoever has asked may have left.
+            let _ = answer.send(());
+        }
+        (self.waits_for_note, self.is_dirty)
+    }
+
+    /// Whether it has events in memory, or has them read, because it is behind. True only for a
+    /// change of that, with what it is now.
+    pub fn turned_behind(&mut self) -> Option<bool> {
+        let is_behind = self.is_paging || !self.page.is_empty();
+        let was_behind = std::mem::replace(&mut self.is_behind, is_behind);
+        (is_behind != was_behind).then_some(is_behind)
+    }
+}
+
+/// The machine of an endpoint where it was, as far as the log is still the one that it was.
+fn restore(plan: &EndpointPlan, log: &Log, now: Now) -> Machine {
+    let policy = Arc::clone(&plan.policy);
+    let published = log.next().sequence;
+    let stored = plan.state.stored();
+    let id = stored
+        .as_ref()
+        .and_then(|it| it.cursor.parse::<EventId>().ok());
+    let (Some(stored), Some(id)) = (stored, id) else {
+        // invariant: opening the topic has made a record.
+        return Machine::restore(policy, published - 1, &Default::default(), now);
+    };
+    let other = stored.record.in_other_log();
+    let (cursor, record) = match (log.locate(id), log.epochs().end_of(id.epoch)) {
+        // The log has been put back to an older state.
+        (Ok(last), _) if last.sequence >= published => (published - 1, other),
+        (Ok(last), _) => (last.sequence, stored.record),
+        // It had come further than that state: what has been published since is new to it.
+        (Err(_), Some(end)) => (end, other),
+        (Err(_), None) => (log.first() - 1, other),
+    };
+    Machine::restore(policy, cursor, &record, now)
+}

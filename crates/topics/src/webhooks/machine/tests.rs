@@ -1,0 +1,689 @@
+//! Endpoints in any schedule of answers, losses, crashes and restarts that a seed makes, and in
+//! some that are chosen.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::*;
+
+/// A generator of numbers by chance (SplitMix64).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, most: u64) -> u64 {
+        self.next() % most
+    }
+
+    fn is_one_of(&mut self, count: u64) -> bool {
+        self.below(count) == 0
+    }
+
+    fn part(&mut self) -> f64 {
+        self.below(1000) as f64 / 1000.0
+    }
+}
+
+fn policy(order: Order) -> Policy {
+    Policy {
+        order,
+        concurrent: match order {
+            Order::All => 1,
+            _ => 4,
+        },
+        batch: None,
+        throttle: None,
+        backoff: Backoff {
+            delay: 1_000_000,
+            factor: 2.0,
+            delay_max: 60_000_000,
+            jitter: 0.2,
+        },
+        times: 2,
+        disable_after: 3_600_000,
+    }
+}
+
+/// What is under way.
+struct UnderWay {
+    number: u64,
+    span: Span,
+    is_gap: bool,
+    is_letter: bool,
+}
+
+/// An endpoint with its log and its receiver.
+struct World {
+    random: Random,
+    policy: Arc<Policy>,
+    machine: Machine,
+    now: Now,
+    /// The events of the log by their numbers, from 1.
+    log: Vec<Item>,
+    /// The oldest that is kept.
+    first: u64,
+    under_way: Vec<UnderWay>,
+    /// What is on the disk: cursor and record.
+    disk: (u64, Record),
+    /// What is being written there.
+    writing: Option<((u64, Record), u64)>,
+    /// What the receiver has taken since the last start of the process.
+    taken: BTreeSet<u64>,
+    /// What it has ever taken, or been told is gone, or what became a dead letter.
+    settled: BTreeSet<u64>,
+    /// The bounds of batches that have been sent and not yet been taken.
+    bounds: BTreeMap<u64, u64>,
+    repeated: usize,
+    crashes: usize,
+}
+
+impl World {
+    fn new(seed: u64, policy: Policy) -> Self {
+        let policy = Arc::new(policy);
+        Self {
+            random: Random(seed),
+            machine: Machine::new(Arc::clone(&policy), 1),
+            policy,
+            now: Now {
+                us: 1_000_000,
+                wall_ms: 1_700_000_000_000,
+            },
+            log: Vec::new(),
+            first: 1,
+            under_way: Vec::new(),
+            disk: (0, Record::default()),
+            writing: None,
+            taken: BTreeSet::new(),
+            settled: BTreeSet::new(),
+            bounds: BTreeMap::new(),
+            repeated: 0,
+            crashes: 0,
+        }
+    }
+
+    fn pass(&mut self, us: u64) {
+        self.now.us += us;
+        self.now.wall_ms += us.div_ceil(1000);
+    }
+
+    fn item(&self, number: u64) -> Item {
+        self.log[number as usize - 1]
+    }
+
+    fn key(&self, number: u64) -> Option<u64> {
+        match self.item(number) {
+            Item::Shown { key, .. } | Item::Failed { key } => key,
+            Item::LeftOut => None,
+        }
+    }
+
+    fn publish(&mut self) {
+        let key = Some(self.random.below(4)).filter(|it| *it > 0);
+        let item = match self.random.below(10) {
+            0 => Item::LeftOut,
+            1 => Item::Failed { key },
+            _ => Item::Shown {
+                bytes: 1 + self.random.below(100) as usize,
+                key,
+            },
+        };
+        self.log.push(item);
+    }
+
+    /// Offers what there is and begins what can be begun.
+    fn work(&mut self) {
+        loop {
+            while self.machine.wants() && self.machine.next() <= self.log.len() as u64 {
+                let next = self.machine.next();
+                match next < self.first {
+                    true => self.machine.offer_gap(self.first - 1, self.now),
+                    false => self.machine.offer(self.item(next), self.now),
+                }
+            }
+            match self.machine.poll(self.now) {
+                Action::Send {
+                    number,
+                    span,
+                    is_whole: _,
+                } => self.send(number, span),
+                Action::SendGap { number, span } => self.under_way.push(UnderWay {
+                    number,
+                    span,
+                    is_gap: true,
+                    is_letter: false,
+                }),
+                Action::Bury { number, span, .. } => self.under_way.push(UnderWay {
+                    number,
+                    span,
+                    is_gap: false,
+                    is_letter: true,
+                }),
+                Action::Note => self.write(),
+                Action::Wait(_) => break,
+            }
+            let sent = self.under_way.iter().filter(|it| !it.is_letter).count();
+            assert!(sent <= self.policy.concurrent, "{sent} at a time");
+        }
+    }
+
+    fn send(&mut self, number: u64, span: Span) {
+        let shown: Vec<u64> = (span.first..=span.last)
+            .filter(|it| matches!(self.item(*it), Item::Shown { .. }))
+            .collect();
+        assert!(!shown.is_empty());
+        if self.policy.batch.is_none() {
+            assert_eq!((span.first, span.count), (span.last, 1));
+        }
+        for one in &shown {
+            assert!(
+                !self.taken.contains(one),
+                "{one} comes twice without a crash"
+            );
+            self.repeated += usize::from(self.settled.contains(one));
+            let (item, key) = (*one, self.key(*one));
+            let waits_for = |other: &u64| match self.policy.order {
+                Order::All => true,
+                Order::ByKey => key.is_some() && self.key(*other) == key,
+                Order::None => false,
+            };
+            let before = (1..item).filter(|it| *it < span.first && waits_for(it));
+            let missing: Vec<u64> = before
+                .filter(|it| !matches!(self.item(*it), Item::LeftOut))
+                .filter(|it| !self.settled.contains(it))
+                .collect();
+            assert_eq!(missing, [0; 0], "{item} is sent before them");
+        }
+        if self.policy.batch.is_some() {
+            let last = *self.bounds.entry(span.first).or_insert(span.last);
+            assert_eq!(last, span.last, "the batch from {} has changed", span.first);
+            let (_, record) = &self.disk;
+            let is_it = |it: &record::Begun| (it.first, it.last) == (span.first, span.last);
+            let is_noted = record.begun.iter().any(is_it);
+            assert!(
+                is_noted,
+                "the bounds of {span:?} are not on the disk: {:?}",
+                self.disk
+            );
+        }
+        self.under_way.push(UnderWay {
+            number,
+            span,
+            is_gap: false,
+            is_letter: false,
+        });
+    }
+
+    fn finish(&mut self, is_good: bool) {
+        if self.under_way.is_empty() {
+            return;
+        }
+        let at = self.random.below(self.under_way.len() as u64) as usize;
+        let UnderWay {
+            number,
+            span,
+            is_gap,
+            is_letter,
+        } = self.under_way.swap_remove(at);
+        let is_lost = span.first < self.first && !is_gap && self.random.is_one_of(2);
+        let outcome = match (is_letter, is_good, self.random.below(12)) {
+            (true, true, _) | (true, false, 0..9) => Outcome::Kept,
+            (true, false, _) => Outcome::NotKept,
+            _ if is_lost => Outcome::Lost,
+            (false, true, _) => Outcome::Delivered,
+            (false, false, 0..5) => Outcome::Delivered,
+            (false, false, 5 | 6) => Outcome::Down {
+                retry_after: Some(self.random.below(100_000_000)),
+            },
+            (false, false, 7..10) => Outcome::Refused,
+            (false, false, 10) => Outcome::Aborted,
+            (false, false, _) => match self.random.is_one_of(20) {
+                true => Outcome::Gone,
+                false => Outcome::Down { retry_after: None },
+            },
+        };
+        let is_settled = matches!(outcome, Outcome::Delivered | Outcome::Kept);
+        if is_settled {
+            self.settled.extend(span.first..=span.last);
+            if !is_gap && !is_letter {
+                self.taken.extend(span.first..=span.last);
+            }
+            self.bounds.remove(&span.first);
+        }
+        let random = self.random.part();
+        self.machine.finished(number, outcome, self.now, random);
+        for notice in self.machine.take_notices() {
+            if notice == Notice::GapSkipped {
+                self.settled.extend(span.first..=span.last);
+            }
+        }
+    }
+
+    /// Writes the record at once.
+    fn write(&mut self) {
+        let (record, version) = self.machine.record(self.now);
+        self.disk = (self.machine.cursor(), through_json(&record));
+        self.machine.noted(version);
+        self.writing = None;
+    }
+
+    fn begin_writing(&mut self) {
+        let (record, version) = self.machine.record(self.now);
+        self.writing = Some(((self.machine.cursor(), through_json(&record)), version));
+    }
+
+    fn end_writing(&mut self) {
+        if let Some((disk, version)) = self.writing.take() {
+            self.disk = disk;
+            self.machine.noted(version);
+        }
+    }
+
+    /// The process dies and is started again.
+    fn crash(&mut self) {
+        self.crashes += 1;
+        self.under_way.clear();
+        self.writing = None;
+        let time = self.random.below(5_000_000);
+        self.pass(time);
+        let (cursor, record) = &self.disk;
+        self.machine = Machine::restore(Arc::clone(&self.policy), *cursor, record, self.now);
+        // What is known to be done does not come again.
+        let is_known = |number: &u64| {
+            let is_in = |(first, last): &(u64, u64)| (*first..=*last).contains(number);
+            number <= cursor || record.done.iter().any(is_in)
+        };
+        self.taken.retain(is_known);
+    }
+
+    fn step(&mut self) {
+        match self.random.below(40) {
+            0..10 => self.publish(),
+            10..20 => self.finish(false),
+            20..25 => {
+                let time = self.random.below(3_000_000);
+                self.pass(time);
+            }
+            25..28 => self.begin_writing(),
+            28..31 => self.end_writing(),
+            31 if self.random.is_one_of(4) => self.crash(),
+            32 if self.random.is_one_of(6) => {
+                self.write();
+                self.crash();
+            }
+            33 if self.random.is_one_of(4) => {
+                let most = self.log.len() as u64 + 1 - self.first;
+                self.first += self.random.below(most + 1);
+                // A batch of which a part is gone has other bounds.
+                self.bounds.clear();
+            }
+            34 if self.random.is_one_of(8) => self.machine.pause(),
+            35 | 36 if self.machine.stopped().is_some() => self.machine.resume(),
+            _ => {}
+        }
+        self.work();
+    }
+
+    /// Everything is well from here on.
+    fn settle(&mut self) {
+        if self.machine.stopped().is_some() {
+            self.machine.resume();
+        }
+        for _ in 0..100_000 {
+            self.work();
+            if self.under_way.is_empty() {
+                if self.machine.cursor() == self.log.len() as u64 {
+                    return;
+                }
+                self.pass(1_000_000);
+            }
+            self.finish(true);
+        }
+        panic!("it does not come to an end: {:?}", self.machine);
+    }
+
+    fn check(&self) {
+        for (at, item) in self.log.iter().enumerate() {
+            let number = at as u64 + 1;
+            let is_settled = self.settled.contains(&number) || *item == Item::LeftOut;
+            assert!(is_settled, "{number} is missing: {item:?}");
+        }
+    }
+}
+
+fn through_json(record: &Record) -> Record {
+    let text = serde_json::to_string(record).unwrap();
+    serde_json::from_str(&text).unwrap()
+}
+
+fn run(policy: &Policy, seeds: std::ops::Range<u64>) {
+    let seeds = match std::env::var("WEBHOOK_SEEDS") {
+        Ok(count) => 0..count.parse().unwrap(),
+        Err(_) => seeds,
+    };
+    let mut repeated = 0;
+    let seeds = match std::env::var("WEBHOOK_SEED") {
+        Ok(seed) => seed.parse().unwrap()..seed.parse::<u64>().unwrap() + 1,
+        Err(_) => seeds,
+    };
+    for seed in seeds {
+        let result = std::panic::catch_unwind(|| {
+            let mut world = World::new(seed, policy.clone());
+            for _ in 0..600 {
+                world.step();
+            }
+            world.settle();
+            world.check();
+            world.repeated
+        });
+        match result {
+            Ok(count) => repeated += count,
+            Err(_) => panic!("seed {seed}"),
+        }
+    }
+    assert!(repeated > 0, "no crash has made anything come again");
+}
+
+#[test]
+fn one_after_the_other_in_any_schedule() {
+    run(&policy(Order::All), 0..300);
+}
+
+#[test]
+fn several_at_a_time_in_any_schedule() {
+    run(&policy(Order::None), 0..300);
+}
+
+#[test]
+fn in_order_by_key_in_any_schedule() {
+    run(&policy(Order::ByKey), 0..300);
+}
+
+#[test]
+fn batches_keep_their_bounds_in_any_schedule() {
+    for (order, concurrent) in [(Order::All, 1), (Order::None, 3)] {
+        let batch = Batch {
+            count: 5,
+            bytes: 200,
+            time: 500_000,
+        };
+        let policy = Policy {
+            batch: Some(batch),
+            concurrent,
+            ..policy(order)
+        };
+        run(&policy, 0..300);
+    }
+}
+
+#[test]
+fn throttled_in_any_schedule() {
+    let policy = Policy {
+        throttle: Some(Throttle {
+            requests: 5,
+            per: 1_000_000,
+            burst: 2,
+        }),
+        ..policy(Order::None)
+    };
+    run(&policy, 0..200);
+}
+
+/// A machine of so many events of ten bytes.
+fn with_events(policy: Policy, count: u64, now: Now) -> Machine {
+    let mut machine = Machine::new(Arc::new(policy), 1);
+    for _ in 0..count {
+        machine.offer(
+            Item::Shown {
+                bytes: 10,
+                key: None,
+            },
+            now,
+        );
+    }
+    machine
+}
+
+fn at(us: u64) -> Now {
+    Now {
+        us,
+        wall_ms: 1_000_000 + us / 1000,
+    }
+}
+
+fn sent(action: Action) -> (u64, u64) {
+    match action {
+        Action::Send { number, span, .. } => (number, span.first),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn one_that_is_down_is_probed_by_one_request_and_no_event_uses_up_its_tries() {
+    let mut machine = with_events(policy(Order::None), 6, at(0));
+    let begun: Vec<u64> = (0..4).map(|_| sent(machine.poll(at(0))).0).collect();
+    for number in &begun {
+        let down = Outcome::Down { retry_after: None };
+        machine.finished(*number, down, at(1), 0.0);
+    }
+    assert_eq!(machine.take_notices(), [Notice::IsDown], "it is told once");
+    let mut now = 1;
+    for wait in [1, 2, 4, 8, 16, 32, 60, 60] {
+        let until = now + wait * 1_000_000;
+        assert_eq!(machine.poll(at(until - 1)), Action::Wait(Some(until)));
+        let (number, first) = sent(machine.poll(at(until)));
+        assert_eq!(first, 1);
+        assert_eq!(machine.poll(at(until)), Action::Wait(None), "one probe");
+        machine.finished(number, Outcome::Down { retry_after: None }, at(until), 0.0);
+        now = until;
+    }
+    let (record, _) = machine.record(at(now));
+    assert!(record.begun.is_empty() && record.down.unwrap().failed == 9);
+    let (number, _) = sent(machine.poll(at(now + 60_000_000)));
+    machine.finished(number, Outcome::Delivered, at(now + 60_000_000), 0.0);
+    let notices = machine.take_notices();
+    assert!(matches!(notices[..], [Notice::IsUp { .. }]), "{notices:?}");
+    let again: Vec<u64> = (0..4)
+        .map(|_| sent(machine.poll(at(now + 60_000_000))).1)
+        .collect();
+    assert_eq!(again, [2, 3, 4, 5]);
+}
+
+#[test]
+fn an_event_that_is_refused_becomes_a_dead_letter_and_the_next_goes_on() {
+    let mut machine = with_events(policy(Order::All), 2, at(0));
+    let mut now = 0;
+    for wait in [1_000_000, 2_000_000, 0] {
+        let (number, first) = sent(machine.poll(at(now)));
+        assert_eq!(first, 1);
+        machine.finished(number, Outcome::Refused, at(now), 0.0);
+        now += wait;
+        if wait > 0 {
+            assert_eq!(machine.poll(at(now - 1)), Action::Wait(Some(now)));
+        }
+    }
+    let Action::Bury { number, span, why } = machine.poll(at(now)) else {
+        panic!("it is no dead letter");
+    };
+    assert_eq!((span.first, why), (1, Why::Refused));
+    assert_eq!(
+        machine.poll(at(now)),
+        Action::Wait(None),
+        "not before it is kept"
+    );
+    machine.finished(number, Outcome::Kept, at(now), 0.0);
+    assert_eq!(sent(machine.poll(at(now))).1, 2);
+    let notices = machine.take_notices();
+    let is_last = |tries| Notice::Refused {
+        tries,
+        is_last: tries == 3,
+    };
+    assert_eq!(notices, [1, 2, 3].map(is_last));
+}
+
+#[test]
+fn what_has_been_tried_and_when_outlives_the_process() {
+    let mut machine = with_events(policy(Order::All), 1, at(0));
+    let (number, _) = sent(machine.poll(at(0)));
+    machine.finished(number, Outcome::Refused, at(0), 0.0);
+    let (record, _) = machine.record(at(0));
+    let later = at(400_000);
+    let mut again = Machine::restore(Arc::new(policy(Order::All)), 0, &record, later);
+    again.offer(
+        Item::Shown {
+            bytes: 10,
+            key: None,
+        },
+        later,
+    );
+    assert_eq!(again.poll(later), Action::Wait(Some(1_000_000)));
+    let (number, _) = sent(again.poll(at(1_000_000)));
+    again.finished(number, Outcome::Refused, at(1_000_000), 0.0);
+    assert_eq!(again.poll(at(1_000_000)), Action::Wait(Some(3_000_000)));
+}
+
+#[test]
+fn it_is_disabled_after_a_time_of_being_down_and_stays_so() {
+    let short = Policy {
+        disable_after: 5_000,
+        ..policy(Order::All)
+    };
+    let mut machine = with_events(short.clone(), 1, at(0));
+    let mut now = 0;
+    loop {
+        match machine.poll(at(now)) {
+            Action::Send { number, .. } => {
+                machine.finished(number, Outcome::Down { retry_after: None }, at(now), 0.0);
+            }
+            Action::Wait(Some(until)) => now = until,
+            Action::Wait(None) => break,
+            other => panic!("{other:?}"),
+        }
+    }
+    // At 0, 1, 3 and, the last time, 5 seconds.
+    assert_eq!(now, 5_000_000);
+    assert_eq!(machine.stopped(), Some(Stopped::Down));
+    let notices = machine.take_notices();
+    assert_eq!(notices, [Notice::IsDown, Notice::Disabled(Stopped::Down)]);
+    let (record, _) = machine.record(at(now));
+    let mut again = Machine::restore(Arc::new(short), machine.cursor(), &record, at(now));
+    assert!(!again.wants() && again.poll(at(now)) == Action::Wait(None));
+    again.resume();
+    assert!(again.wants());
+    again.offer(
+        Item::Shown {
+            bytes: 10,
+            key: None,
+        },
+        at(now),
+    );
+    assert_eq!(sent(again.poll(at(now))).1, 1);
+}
+
+#[test]
+fn gone_disables_and_what_a_pause_says_stays() {
+    let mut machine = with_events(policy(Order::All), 1, at(0));
+    let (number, _) = sent(machine.poll(at(0)));
+    machine.finished(number, Outcome::Gone, at(0), 0.0);
+    assert_eq!(machine.take_notices(), [Notice::Disabled(Stopped::Gone)]);
+    machine.pause();
+    assert_eq!(machine.stopped(), Some(Stopped::Paused));
+    assert_eq!(machine.poll(at(0)), Action::Wait(None));
+    machine.resume();
+    assert_eq!((machine.stopped(), machine.next()), (None, 1));
+}
+
+#[test]
+fn a_batch_is_sent_when_it_is_full_or_its_time_is_over() {
+    let batched = |count, bytes| Policy {
+        batch: Some(Batch {
+            count,
+            bytes,
+            time: 100,
+        }),
+        ..policy(Order::All)
+    };
+    for (policy, events, expected) in [
+        (batched(3, 1000), 3, Some(3)),
+        (batched(3, 1000), 2, None),
+        (batched(100, 25), 3, Some(2)),
+        (batched(100, 5), 1, Some(1)),
+    ] {
+        let mut machine = with_events(policy, events, at(0));
+        let mut action = machine.poll(at(0));
+        if action == Action::Note {
+            let (_, version) = machine.record(at(0));
+            machine.noted(version);
+            action = machine.poll(at(0));
+        }
+        match (action, expected) {
+            (Action::Send { span, .. }, Some(count)) => assert_eq!(span.count, count),
+            (Action::Wait(Some(100)), None) => {}
+            other => panic!("{other:?}"),
+        }
+        if expected.is_none() {
+            assert_eq!(machine.poll(at(100)), Action::Note);
+        }
+    }
+}
+
+#[test]
+fn a_document_is_whole_after_anything_that_was_not_applied() {
+    let mut machine = with_events(policy(Order::All), 4, at(0));
+    let is_whole = |action| match action {
+        Action::Send {
+            number, is_whole, ..
+        } => (number, is_whole),
+        other => panic!("{other:?}"),
+    };
+    let (number, whole) = is_whole(machine.poll(at(0)));
+    assert!(whole, "the first");
+    machine.finished(number, Outcome::Delivered, at(0), 0.0);
+    let (number, whole) = is_whole(machine.poll(at(0)));
+    assert!(!whole);
+    machine.finished(number, Outcome::Down { retry_after: None }, at(0), 0.0);
+    let (mut number, whole) = is_whole(machine.poll(at(1_000_000)));
+    assert!(!whole, "the same again");
+    let mut now = 1_000_000;
+    loop {
+        machine.finished(number, Outcome::Refused, at(now), 0.0);
+        match machine.poll(at(now)) {
+            Action::Wait(Some(until)) => now = until,
+            Action::Bury { number, .. } => {
+                break machine.finished(number, Outcome::Kept, at(now), 0.0);
+            }
+            other => panic!("{other:?}"),
+        }
+        number = is_whole(machine.poll(at(now))).0;
+    }
+    let (number, whole) = is_whole(machine.poll(at(now)));
+    assert!(whole, "a patch before it was not applied");
+    machine.finished(number, Outcome::Delivered, at(now), 0.0);
+    let (record, _) = machine.record(at(now));
+    assert!(record.has_base);
+}
+
+#[test]
+fn a_gap_is_told_by_itself_and_skipped_when_it_is_refused() {
+    let mut machine = Machine::new(Arc::new(policy(Order::All)), 1);
+    machine.offer_gap(4, at(0));
+    let mut now = 0;
+    loop {
+        match machine.poll(at(now)) {
+            Action::SendGap { number, span } => {
+                assert_eq!((span.first, span.last, span.count), (1, 4, 4));
+                machine.finished(number, Outcome::Refused, at(now), 0.0);
+            }
+            Action::Wait(Some(until)) => now = until,
+            Action::Wait(None) => break,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(machine.cursor(), 4);
+    assert_eq!(machine.take_notices().last(), Some(&Notice::GapSkipped));
+}

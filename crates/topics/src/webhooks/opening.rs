@@ -1,0 +1,112 @@
+//! The first note of endpoints: it is on the disk before anybody can publish what belongs to them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use journal::{Change, Keyed};
+
+use super::state::{EndpointState, Stored, TABLE, key};
+use crate::event::EventId;
+use crate::log::Log;
+use crate::source::Start;
+
+/// How many records are read at once.
+const SCAN_MAX: usize = 1000;
+
+/// Endpoints that nobody has known before.
+pub(crate) struct Opened {
+    made: Vec<Arc<EndpointState>>,
+    keyed: Option<Keyed>,
+}
+
+impl Opened {
+    /// Forgets them again, since the plan that has them is not served.
+    pub async fn withdraw(self) {
+        let mut changes = Vec::new();
+        for state in self.made {
+            state.set_stored(None);
+            changes.push(Change::Delete {
+                table: TABLE.into(),
+                key: state.key(),
+            });
+        }
+        if let Some(keyed) = self.keyed.filter(|_| !changes.is_empty())
+            && let Err(error) = keyed.write(changes).await
+        {
+            tracing::warn!(target: "topics", %error, "records of unused webhooks stay");
+        }
+    }
+}
+
+/// Finds out where endpoints of a topic are, and notes where new ones begin.
+///
+/// # Errors
+/// When that cannot be read or written.
+pub(crate) async fn open(
+    log: &Log,
+    endpoints: &[(Arc<EndpointState>, Start)],
+    keyed: Option<&Keyed>,
+) -> Result<Opened, String> {
+    let unknown = endpoints
+        .iter()
+        .filter(|(state, _)| state.stored().is_none());
+    let unknown: Vec<&(Arc<EndpointState>, Start)> = unknown.collect();
+    let mut opened = Opened {
+        made: Vec::new(),
+        keyed: keyed.cloned(),
+    };
+    if unknown.is_empty() {
+        return Ok(opened);
+    }
+    let known = match keyed {
+        Some(keyed) => scan(keyed, &log.name).await?,
+        None => HashMap::new(),
+    };
+    let (next, first) = (log.next(), log.first());
+    let before = |sequence: u64| log.id(sequence.saturating_sub(1));
+    let mut changes = Vec::new();
+    for (state, start) in unknown {
+        if let Some(bytes) = known.get(&state.key()) {
+            let stored = Stored::of_bytes(bytes);
+            let damaged = || format!("what is noted of the webhook {} cannot be read", state.name);
+            state.set_stored(Some(stored.ok_or_else(damaged)?));
+            continue;
+        }
+        let cursor: EventId = match start {
+            Start::Latest => before(next.sequence),
+            Start::Earliest => before(first),
+        };
+        let stored = Stored::at(cursor);
+        changes.push(Change::Put {
+            table: TABLE.into(),
+            key: state.key(),
+            value: stored.to_bytes(),
+        });
+        state.set_stored(Some(stored));
+        opened.made.push(Arc::clone(state));
+    }
+    if let Some(keyed) = keyed.filter(|_| !changes.is_empty())
+        && let Err(error) = keyed.write(changes).await
+    {
+        opened.made.iter().for_each(|it| it.set_stored(None));
+        return Err(format!("where webhooks begin cannot be noted: {error}"));
+    }
+    Ok(opened)
+}
+
+/// The records of a topic's endpoints.
+async fn scan(keyed: &Keyed, topic: &str) -> Result<HashMap<Bytes, Bytes>, String> {
+    let prefix = key(topic, "");
+    let mut all = HashMap::new();
+    let mut after: Option<Bytes> = None;
+    loop {
+        let found = keyed.scan(TABLE, &prefix, after.as_deref(), SCAN_MAX).await;
+        let found = found.map_err(|error| format!("what is noted of webhooks: {error}"))?;
+        let Some((last, _)) = found.last() else {
+            return Ok(all);
+        };
+        after = Some(last.clone());
+        all.extend(found);
+    }
+}

@@ -1,0 +1,80 @@
+//! What an operator sees of webhooks and does with them while the engine runs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use component::state::States;
+
+use super::state::{Command, EndpointState, Health, Registry};
+
+/// How long a command may take, the note on the disk included.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A webhook as an operator sees it.
+#[derive(Clone, Debug)]
+pub struct Listed {
+    /// The topic's name.
+    pub topic: Arc<str>,
+    /// The endpoint's name.
+    pub name: Arc<str>,
+    /// How it is.
+    pub health: Health,
+    /// Why nothing is sent to it, when it is paused or disabled.
+    pub why: Option<&'static str>,
+    /// The last event that is done.
+    pub cursor: Option<String>,
+    /// How many events it has not got yet.
+    pub lag: u64,
+    /// The age of the oldest of them in seconds.
+    pub lag_seconds: f64,
+}
+
+impl Listed {
+    fn of(state: &EndpointState) -> Self {
+        let (health, why) = state.health();
+        let (lag, lag_seconds) = state.lag();
+        Self {
+            topic: Arc::clone(&state.topic),
+            name: Arc::clone(&state.name),
+            health,
+            why,
+            cursor: state.cursor(),
+            lag,
+            lag_seconds,
+        }
+    }
+}
+
+/// Why a command was not done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// There is no such webhook.
+    Unknown,
+    /// It may be done, but that is not on the disk.
+    NotWritten,
+}
+
+/// All webhooks of the plan that is served, by topic and name. May read the disk.
+#[must_use]
+pub fn list(states: &States) -> Vec<Listed> {
+    let all = Registry::of(states).all();
+    all.iter().map(|it| Listed::of(it)).collect()
+}
+
+/// Has a webhook pause or go on. It is done, and on the disk, when this gives how it is then.
+///
+/// # Errors
+/// When there is none of this name, or when it is not on the disk.
+pub async fn operate(
+    states: &States,
+    (topic, name): (&str, &str),
+    command: Command,
+) -> Result<Listed, Refused> {
+    let state = Registry::of(states).find(topic, name);
+    let state = state.ok_or(Refused::Unknown)?;
+    let asked = state.ask(command).ok_or(Refused::Unknown)?;
+    match tokio::time::timeout(PATIENCE, asked).await {
+        Ok(Ok(())) => Ok(Listed::of(&state)),
+        _ => Err(Refused::NotWritten),
+    }
+}

@@ -1,0 +1,223 @@
+//! The request that an endpoint gets.
+
+use std::net::Ipv4Addr;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use message::{Body, Headers, Method, Request};
+
+use super::envelope::{self, CloudEvents};
+use super::machine::Span;
+use super::plan::EndpointPlan;
+use super::view::Shown;
+use crate::event::EventId;
+use crate::frame::Kind;
+
+/// The header fields that the engine sets, in small letters.
+pub(super) const RESERVED: &[&str] = &[
+    "content-type",
+    "content-encoding",
+    "webhook-id",
+    "webhook-timestamp",
+    "webhook-signature",
+    "x-hub-signature-256",
+    "x-intertie-topic",
+    "x-intertie-kind",
+    "x-intertie-mode",
+    "x-intertie-first",
+    "x-intertie-last",
+    "x-intertie-count",
+    "ce-specversion",
+    "ce-id",
+    "ce-source",
+    "ce-type",
+    "ce-time",
+];
+
+/// Several events in one request.
+struct BatchBounds {
+    first: EventId,
+    last: EventId,
+    count: usize,
+}
+
+/// What is sent, before it is signed: the same with each try.
+pub(super) struct Post {
+    /// What tells it from all others.
+    pub id: String,
+    pub kind: Kind,
+    at_ms: u64,
+    pub body: Bytes,
+    batch: Option<BatchBounds>,
+}
+
+impl Post {
+    /// Events of an endpoint; none when its view does not show one of them any more. `bounds` are
+    /// the ids of the first and the last one.
+    pub fn events(
+        plan: &EndpointPlan,
+        shown: &[Rc<Shown>],
+        (bounds, is_whole): ((EventId, EventId), bool),
+    ) -> Option<Self> {
+        let view = &plan.view;
+        if plan.policy.batch.is_some() {
+            return Some(Self::batch(plan, shown, bounds));
+        }
+        let one = shown.first()?;
+        let (kind, body) = one.body(view, is_whole)?;
+        Some(Self {
+            id: one.id.to_string(),
+            kind,
+            at_ms: one.at_ms,
+            body,
+            batch: None,
+        })
+    }
+
+    fn batch(plan: &EndpointPlan, shown: &[Rc<Shown>], (first, last): (EventId, EventId)) -> Self {
+        let mut kind = Kind::Event;
+        let bodies = shown.iter().filter_map(|it| {
+            let (of_one, body) = it.body(&plan.view, true)?;
+            kind = of_one;
+            Some(body)
+        });
+        let bodies: Vec<Bytes> = bodies.collect();
+        let size: usize = bodies.iter().map(|it| it.len() + 1).sum();
+        let mut out = Vec::with_capacity(size + 1);
+        out.push(b'[');
+        for body in &bodies {
+            if out.len() > 1 {
+                out.push(b',');
+            }
+            out.extend_from_slice(body);
+        }
+        out.push(b']');
+        Self {
+            // The same whatever is in it.
+            id: format!("{first}_{last}"),
+            kind,
+            at_ms: shown.first().map_or(0, |it| it.at_ms),
+            body: out.into(),
+            batch: Some(BatchBounds {
+                first,
+                last,
+                count: bodies.len(),
+            }),
+        }
+    }
+
+    /// That events are missing: of which, as far as that is known.
+    pub fn gap(plan: &EndpointPlan, span: Span, id: impl Fn(u64) -> EventId, now_ms: u64) -> Self {
+        let (first, last, topic) = (id(span.first), id(span.last), &plan.state.topic);
+        // Names of topics have nothing in them that JSON escapes.
+        let (key, data) = match span.count {
+            0 => (
+                format!("gap-{last}"),
+                format!(
+                    "{{\"type\":\"gap\",\"topic\":\"{topic}\",\"from\":null,\"to\":\"{last}\",\
+                     \"count\":null}}"
+                ),
+            ),
+            count => (
+                format!("gap-{first}_{last}"),
+                format!(
+                    "{{\"type\":\"gap\",\"topic\":\"{topic}\",\"from\":\"{first}\",\
+                     \"to\":\"{last}\",\"count\":{count}}}"
+                ),
+            ),
+        };
+        let body = match plan.view.cloudevents {
+            Some(CloudEvents::Structured) => {
+                let of = (&*key, &*plan.view.source, now_ms);
+                envelope::object(of, (Kind::Gap, data.as_bytes()))
+            }
+            Some(CloudEvents::Binary) | None => Bytes::from(data),
+        };
+        Self {
+            id: key,
+            kind: Kind::Gap,
+            at_ms: now_ms,
+            body,
+            batch: None,
+        }
+    }
+
+    /// Header lines that say what it is.
+    fn headers(&self, plan: &EndpointPlan) -> Headers {
+        let view = &plan.view;
+        let mut headers = Headers::new();
+        let media_type = match (view.cloudevents, &self.batch) {
+            (Some(CloudEvents::Structured), None) => "application/cloudevents+json",
+            (Some(CloudEvents::Structured), Some(_)) => "application/cloudevents-batch+json",
+            (Some(CloudEvents::Binary) | None, _) => envelope::media_type(self.kind),
+        };
+        headers.append("Content-Type", media_type);
+        if view.cloudevents == Some(CloudEvents::Binary) {
+            let of = (&*self.id, &*view.source, self.at_ms);
+            envelope::add_headers(of, self.kind, &mut headers);
+        }
+        headers.append("X-Intertie-Topic", &*plan.state.topic);
+        headers.append("X-Intertie-Kind", self.kind.name());
+        headers.append("X-Intertie-Mode", view.mode.name());
+        if let Some(BatchBounds { first, last, count }) = &self.batch {
+            headers.append("X-Intertie-First", first.to_string());
+            headers.append("X-Intertie-Last", last.to_string());
+            headers.append("X-Intertie-Count", count.to_string());
+        }
+        headers
+    }
+
+    /// The request of a try at this time, signed.
+    pub fn request(&self, plan: &EndpointPlan, seconds: u64) -> Request {
+        let mut headers = self.headers(plan);
+        headers.append("webhook-id", &*self.id);
+        headers.append("webhook-timestamp", seconds.to_string());
+        if let Some(signer) = &plan.signer {
+            headers.append(signer.field(), signer.sign(&self.id, seconds, &self.body));
+        }
+        Request {
+            method: Method::Post,
+            path: plan.target.plan.path.clone(),
+            query: None,
+            parameters: Vec::new(),
+            headers,
+            body: Body::from(self.body.clone()),
+            peer: Ipv4Addr::UNSPECIFIED.into(),
+            proxy: None,
+            is_secure: false,
+            certificate: None,
+            caller: None,
+        }
+    }
+
+    /// The dead letter that it becomes.
+    pub fn letter(self, plan: &EndpointPlan, reason: &str) -> Request {
+        let mut headers = self.headers(plan);
+        headers.append("webhook-id", &*self.id);
+        let parameters = [
+            ("topic", plan.state.topic.to_string()),
+            ("endpoint", plan.state.name.to_string()),
+            ("event_id", self.id),
+            ("event_kind", self.kind.name().to_owned()),
+            ("event_time", self.at_ms.to_string()),
+            ("reason", reason.to_owned()),
+        ];
+        Request {
+            parameters: parameters.map(|(name, value)| (name.into(), value)).into(),
+            ..Request::of_source("WEBHOOK", headers, self.body)
+        }
+    }
+
+    /// The dead letter of an event that an expression has failed on: the event as it is.
+    pub fn failed_letter(plan: &EndpointPlan, shown: &Shown) -> Option<Request> {
+        let (reason, document) = shown.failed()?;
+        let post = Self {
+            id: shown.id.to_string(),
+            kind: plan.view.whole_kind(),
+            at_ms: shown.at_ms,
+            body: document.clone(),
+            batch: None,
+        };
+        Some(post.letter(plan, reason))
+    }
+}

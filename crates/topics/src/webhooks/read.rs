@@ -1,0 +1,369 @@
+//! Reads what stands under `subscribe.webhooks`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use access::webhook_signer::WebhookSigner;
+use component::definition::compile_expression;
+use component::document::DocumentContext;
+use component::scope::Scope;
+use config::{Node, Report, Span, Spanned};
+use expr::Expression;
+use journal::Room;
+use steps::range;
+use steps::store::StoreWriter;
+use steps::{CallTarget, CallTargetConfig, push_encoded};
+
+use super::config::{
+    BatchConfig, ByKey, CloudEventsConfig, EndpointConfig, Ordered, RetryConfig, Signature,
+    ThrottleConfig, WebhooksConfig,
+};
+use super::envelope::CloudEvents;
+use super::machine::{Backoff, Batch, Order, Policy, Throttle};
+use super::plan::EndpointPlan;
+use super::post;
+use super::state::EndpointState;
+use super::view::ViewPlan;
+use crate::bounds;
+use crate::codes::BAD_WEBHOOK;
+use crate::settings::{Durability, Payload};
+use crate::topic::Topic;
+use crate::view::Mode;
+
+/// Where dead letters of topics on the disk go when nothing is said.
+const LETTERS: &str = "webhook-dead-letters";
+/// How much a store of dead letters may have.
+const ROOM: Room = Room {
+    count: 1_000_000,
+    bytes: 1 << 30,
+};
+/// The most bytes of an endpoint's name.
+const NAME_MAX: usize = 100;
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// Reads the endpoints of a topic. Every problem is reported.
+pub(super) fn read(
+    config: &WebhooksConfig,
+    node: &Node,
+    topic: &Arc<Topic>,
+    context: &mut DocumentContext<'_>,
+) -> Vec<Arc<EndpointPlan>> {
+    let nodes = node.get("endpoints").and_then(Node::as_mapping);
+    let mut plans = Vec::new();
+    for entry in nodes.unwrap_or_default() {
+        let Some(endpoint) = config.endpoints.get(&entry.key) else {
+            continue;
+        };
+        check_name(&entry.key, entry.key_span, context.report);
+        let reading = Reading {
+            config: endpoint,
+            node: &entry.value,
+            span: entry.key_span,
+            topic,
+        };
+        let before = context.report.errors();
+        let plan = reading.plan(&entry.key, context);
+        plans.extend(
+            plan.filter(|_| context.report.errors() == before)
+                .map(Arc::new),
+        );
+    }
+    plans
+}
+
+fn check_name(name: &str, span: Span, report: &mut Report) {
+    let is_letter = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    if name.is_empty() || name.len() > NAME_MAX || !name.chars().all(is_letter) {
+        let message = format!("`{}` is no name of an endpoint", name.escape_debug());
+        report
+            .error(BAD_WEBHOOK, span, message)
+            .hint("a name has letters, digits, `-`, `_` and `.`, and at most 100 of them");
+    }
+}
+
+/// One endpoint that is read.
+struct Reading<'a> {
+    config: &'a EndpointConfig,
+    node: &'a Node,
+    /// Where its name stands.
+    span: Span,
+    topic: &'a Arc<Topic>,
+}
+
+impl Reading<'_> {
+    fn plan(&self, name: &str, context: &mut DocumentContext<'_>) -> Option<EndpointPlan> {
+        let config = self.config;
+        let states = context.surroundings.states;
+        let connections = context.connections;
+        let report = &mut *context.report;
+        let policy = self.policy(report);
+        let view = self.view(&policy, report);
+        let signer = self.signer(report);
+        let timeout = config.timeout.as_ref().map_or(20 * SECOND, |timeout| {
+            let range = Duration::from_millis(100)..=300 * SECOND;
+            bounds::time("timeout", timeout, range, report)
+        });
+        let target = CallTargetConfig {
+            url: &config.url,
+            tls: config.tls.as_ref(),
+            headers: self.node.get("headers"),
+            reserved: post::RESERVED,
+        };
+        let target = CallTarget::read(target, (connections, report));
+        let letters = match &config.dead_letters {
+            Some(store) => Some(StoreWriter::read(store, ROOM, (states, report))?),
+            None => {
+                let is_on_disk = self.topic.settings().durability == Durability::Disk;
+                is_on_disk.then(|| StoreWriter::of(LETTERS, ROOM, states))
+            }
+        };
+        let of = (self.topic.name(), self.topic.slot());
+        Some(EndpointPlan {
+            view: Arc::new(view?),
+            policy: Arc::new(policy),
+            target: target?,
+            signer: signer?,
+            timeout,
+            letters,
+            start: config.start,
+            state: EndpointState::of(of, name, states),
+        })
+    }
+
+    fn mode(&self, report: &mut Report) -> Mode {
+        let payload = self.topic.settings().payload;
+        let usual = match payload {
+            Payload::Event => Mode::Event,
+            Payload::Snapshot => Mode::Snapshot,
+        };
+        let Some(mode) = &self.config.mode else {
+            return usual;
+        };
+        if (mode.value == Mode::Event) != (usual == Mode::Event) {
+            let message = format!(
+                "a topic of payload `{}` does not come as `{}`",
+                payload.name(),
+                mode.value.name()
+            );
+            report
+                .error(BAD_WEBHOOK, mode.span, message)
+                .hint(match payload {
+                    Payload::Event => "leave it out: the endpoint gets each event",
+                    Payload::Snapshot => "write `snapshot` or `patch`",
+                });
+        }
+        mode.value
+    }
+
+    fn view(&self, policy: &Policy, report: &mut Report) -> Option<ViewPlan> {
+        let config = self.config;
+        let mode = self.mode(report);
+        if let Some(span) = config.mode.as_ref().map(|it| it.span)
+            && mode == Mode::Patch
+            && (policy.order != Order::All || policy.batch.is_some())
+        {
+            let message = "patches apply to the document before them: they are sent one by one, \
+                           in order";
+            report
+                .error(BAD_WEBHOOK, span, message)
+                .hint("leave out `ordered` and `batch`, or write `mode: snapshot`");
+        }
+        let filter = expression(config.filter.as_ref(), report);
+        let select = expression(config.select.as_ref(), report);
+        let key = expression(config.key.as_ref(), report);
+        let cloudevents = config.cloudevents.as_ref().map(|it| match it.value {
+            CloudEventsConfig::Structured => CloudEvents::Structured,
+            CloudEventsConfig::Binary => CloudEvents::Binary,
+        });
+        if let (Some(said), Some(batch)) = (&config.cloudevents, &config.batch)
+            && said.value == CloudEventsConfig::Binary
+        {
+            let message = "events of a batch have no headers of their own";
+            report
+                .error(BAD_WEBHOOK, batch.span, message)
+                .hint("write `cloudevents: structured`");
+        }
+        let mut source = "/topics/".to_owned();
+        push_encoded(self.topic.name(), &mut source);
+        Some(ViewPlan {
+            mode,
+            filter: filter?,
+            select: select?,
+            key: key?,
+            cloudevents,
+            source: source.into(),
+            result_max: self.topic.settings().body_max,
+        })
+    }
+
+    fn policy(&self, report: &mut Report) -> Policy {
+        let config = self.config;
+        let order = match config.ordered.as_ref().map(|it| it.value) {
+            None | Some(Ordered::All(true)) => Order::All,
+            Some(Ordered::All(false)) => Order::None,
+            Some(Ordered::By(ByKey::ByKey)) => Order::ByKey,
+        };
+        let mut refuse = |span: Span, message: &str, hint: &str| {
+            report.error(BAD_WEBHOOK, span, message).hint(hint);
+        };
+        match (&config.key, order) {
+            (Some(key), Order::All | Order::None) => {
+                let message = "`key` has no effect without `ordered: by-key`";
+                refuse(key.span, message, "add that, or leave `key` out");
+            }
+            (None, Order::ByKey) => {
+                let message = "`ordered: by-key` needs a `key`";
+                refuse(self.span, message, "such as `key: .customer`");
+            }
+            _ => {}
+        }
+        if let (Some(batch), Order::ByKey) = (&config.batch, order) {
+            let message = "a batch has events of several keys, which would wait for each other";
+            refuse(batch.span, message, "leave out `batch` or `ordered`");
+        }
+        if let (Some(concurrent), Order::All) = (&config.concurrent, order)
+            && concurrent.value != 1
+        {
+            let message = "in order there is one request at a time";
+            let hint = "leave `concurrent` out, or write `ordered: by-key` or `ordered: false`";
+            refuse(concurrent.span, message, hint);
+        }
+        let concurrent = config.concurrent.as_ref();
+        let concurrent = bounds::count("concurrent", concurrent, 1..=100, report).unwrap_or(8);
+        let retry = &config.retry;
+        let times = bounds::count("times", retry.times.as_ref(), 0..=1000, report);
+        let disable_after = config.disable_after.as_ref().map_or(5 * DAY, |time| {
+            bounds::time("disable_after", time, SECOND..=366 * DAY, report)
+        });
+        Policy {
+            order,
+            concurrent: match order {
+                Order::All => 1,
+                Order::ByKey | Order::None => concurrent as usize,
+            },
+            batch: config.batch.as_ref().map(|it| batch(&it.value, report)),
+            throttle: config.throttle.as_ref().map(|it| throttle(it, report)),
+            backoff: backoff(retry, report),
+            times: times.unwrap_or(5) as u32,
+            disable_after: u64::try_from(disable_after.as_millis()).unwrap_or(u64::MAX),
+        }
+    }
+
+    /// What signs requests, if anything does; `None` when there was a problem.
+    fn signer(&self, report: &mut Report) -> Option<Option<WebhookSigner>> {
+        let config = self.config;
+        let mut secrets: Vec<&Spanned<String>> = config.secret.iter().collect();
+        if let Some(several) = &config.secrets {
+            if let Some(one) = &config.secret {
+                let message = "there are `secret` and `secrets`";
+                report
+                    .error(BAD_WEBHOOK, one.span, message)
+                    .hint("leave one of them out");
+            }
+            secrets.extend(&several.value);
+        }
+        let place = secrets.first().map_or(self.span, |it| it.span);
+        let texts: Vec<&str> = secrets.iter().map(|it| it.value.as_str()).collect();
+        let made = match (config.signature, texts.as_slice()) {
+            (Signature::None, []) => return Some(None),
+            (Signature::None, _) => Err("it has no effect with `signature: none`"),
+            (_, []) => {
+                let message = "requests are signed, and there is no secret";
+                report
+                    .error(BAD_WEBHOOK, self.span, message)
+                    .hint("add `secret`, or write `signature: none`");
+                return None;
+            }
+            (Signature::Standard, texts) => WebhookSigner::standard(texts),
+            (Signature::GitHub, [secret]) => WebhookSigner::github(secret),
+            (Signature::GitHub, _) => Err("GitHub's signature has one secret"),
+        };
+        match made {
+            Ok(signer) => Some(Some(signer)),
+            Err(why) => {
+                let message = format!("the secret cannot be used: {why}");
+                report.error(BAD_WEBHOOK, place, message);
+                None
+            }
+        }
+    }
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Compiles an expression, if there is one; `None` when there was a problem.
+fn expression(text: Option<&Spanned<String>>, report: &mut Report) -> Option<Option<Expression>> {
+    let Some(text) = text else {
+        return Some(None);
+    };
+    let compiled = compile_expression(&text.value, text.span, &Scope::default(), report)?;
+    if !compiled.variables().is_empty() {
+        let message = "expressions of a webhook see the event, nothing else";
+        report.error(BAD_WEBHOOK, text.span, message);
+        return None;
+    }
+    Some(Some(compiled))
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+fn time_or(
+    name: &'static str,
+    value: Option<&Spanned<config::Duration>>,
+    (usual, most): (Duration, Duration),
+    report: &mut Report,
+) -> u64 {
+    let range = || Duration::from_millis(1)..=most;
+    let time = value.map(|value| bounds::time(name, value, range(), report));
+    micros(time.unwrap_or(usual))
+}
+
+fn batch(config: &BatchConfig, report: &mut Report) -> Batch {
+    let count = bounds::count("count", config.count.as_ref(), 1..=1000, report);
+    let bytes = bounds::size("bytes", config.bytes.as_ref(), 1 << 10..=16 << 20, report);
+    Batch {
+        count: count.unwrap_or(100) as usize,
+        bytes: bytes.unwrap_or(256 << 10) as usize,
+        time: time_or(
+            "time",
+            config.time.as_ref(),
+            (SECOND, 3600 * SECOND),
+            report,
+        ),
+    }
+}
+
+fn throttle(config: &ThrottleConfig, report: &mut Report) -> Throttle {
+    let requests = bounds::count("requests", Some(&config.requests), 1..=1_000_000, report);
+    let requests = requests.unwrap_or(1).max(1);
+    let burst = bounds::count("burst", config.burst.as_ref(), 1..=requests, report);
+    Throttle {
+        requests,
+        per: time_or("per", config.per.as_ref(), (SECOND, DAY), report),
+        burst: burst.unwrap_or(1).max(1),
+    }
+}
+
+fn backoff(config: &RetryConfig, report: &mut Report) -> Backoff {
+    let delay = time_or("delay", config.delay.as_ref(), (5 * SECOND, DAY), report);
+    let longest = config.delay_max.as_ref();
+    let delay_max = time_or("delay_max", longest, (3600 * SECOND, DAY), report);
+    let factor = config.backoff.as_ref().map_or(3.0, |backoff| {
+        if !(1.0..=10.0).contains(&backoff.value) {
+            report
+                .error(BAD_WEBHOOK, backoff.span, "`backoff` is outside its range")
+                .hint("from 1 to 10");
+        }
+        backoff.value
+    });
+    let jitter = config.jitter.as_ref();
+    let jitter = jitter.map_or(0.2, |part| range::part("jitter", part, report));
+    Backoff {
+        delay,
+        factor,
+        delay_max: delay_max.max(delay),
+        jitter,
+    }
+}

@@ -1,0 +1,378 @@
+//! What the process knows of an endpoint by its name, whichever plan is served: where it is, how it
+//! does, what an operator wants of it, and who serves it.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Instant, SystemTime};
+
+use bytes::Bytes;
+use component::state::{Measure, State, StateKey, States};
+use serde::{Deserialize, Serialize};
+use tokio::sync::{Notify, oneshot};
+
+use super::machine::{Machine, Record, Stopped};
+use crate::event::EventId;
+use crate::log::Slot;
+
+/// The table of the keyed state that has the records of endpoints.
+pub(crate) const TABLE: &str = "topic-webhooks";
+
+/// What outlives the process of an endpoint.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Stored {
+    /// The last event that is done, and all before it.
+    pub cursor: String,
+    #[serde(flatten)]
+    pub record: Record,
+}
+
+impl Stored {
+    /// Behind this event, and nothing has been sent.
+    pub fn at(cursor: EventId) -> Self {
+        Self {
+            cursor: cursor.to_string(),
+            record: Record::default(),
+        }
+    }
+
+    /// As it is written down.
+    pub fn to_bytes(&self) -> Bytes {
+        // Nothing in it is what JSON cannot say.
+        serde_json::to_vec(self).unwrap_or_default().into()
+    }
+
+    /// What has been written down.
+    pub fn of_bytes(bytes: &[u8]) -> Option<Self> {
+        let stored: Self = serde_json::from_slice(bytes).ok()?;
+        stored.cursor.parse::<EventId>().ok()?;
+        Some(stored)
+    }
+}
+
+/// What an operator wants of an endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Send nothing until it is resumed.
+    Pause,
+    /// Go on, whatever it was stopped for.
+    Resume,
+}
+
+/// A command, and where the answer goes: it is done, and on the disk.
+pub(super) type Asked = (Command, oneshot::Sender<()>);
+
+/// How an endpoint is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Health {
+    /// It takes events.
+    Active,
+    /// It does not take events at the moment.
+    Down,
+    /// An operator has paused it.
+    Paused,
+    /// It is disabled, since it was down for too long or has answered 410.
+    Disabled,
+}
+
+impl Health {
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Active => "active",
+            Self::Down => "down",
+            Self::Paused => "paused",
+            Self::Disabled => "disabled",
+        }
+    }
+
+    /// The number that shows it, see [`EndpointState::show`].
+    fn number(self) -> u8 {
+        self as u8
+    }
+}
+
+/// How an endpoint is, and why nothing is sent to it.
+const SHOWN: [(Health, Option<&str>); 5] = [
+    (Health::Active, None),
+    (Health::Down, None),
+    (Health::Paused, Some("an operator has paused it")),
+    (Health::Disabled, Some("it has answered 410")),
+    (Health::Disabled, Some("it was down for too long")),
+];
+
+/// What has happened since the process began.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    pub delivered: AtomicU64,
+    pub failed: AtomicU64,
+    pub refused: AtomicU64,
+    pub letters: AtomicU64,
+    pub gaps: AtomicU64,
+}
+
+/// Wakes whoever serves endpoints, for one of them.
+#[derive(Debug, Default)]
+pub(super) struct Bell {
+    rung: Mutex<Vec<usize>>,
+    pub notify: Notify,
+}
+
+impl Bell {
+    fn ring(&self, number: usize) {
+        self.rung
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(number);
+        self.notify.notify_one();
+    }
+
+    /// For which of them it has been rung.
+    pub fn take(&self) -> Vec<usize> {
+        std::mem::take(&mut *self.rung.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// An endpoint of a topic, by its name.
+pub(crate) struct EndpointState {
+    pub topic: Arc<str>,
+    pub name: Arc<str>,
+    slot: Arc<Slot>,
+    pub(super) counts: Counts,
+    cursor: AtomicU64,
+    health: AtomicU8,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    /// What is known of it; absent before the topic has been opened.
+    stored: Option<Stored>,
+    /// Whether somebody serves it.
+    is_taken: bool,
+    /// Who is woken: the one who serves it, or wants to.
+    bell: Option<(Arc<Bell>, usize)>,
+    commands: Vec<Asked>,
+}
+
+impl EndpointState {
+    /// The one of this name.
+    pub fn of((topic, slot): (&Arc<str>, &Arc<Slot>), name: &str, states: &States) -> Arc<Self> {
+        let name: Arc<str> = name.into();
+        let key = StateKey {
+            flow: Arc::clone(topic),
+            step: Arc::clone(&name),
+            kind: "webhook",
+            settings: String::new(),
+        };
+        let state = states.get(key, || Self {
+            topic: Arc::clone(topic),
+            name: Arc::clone(&name),
+            slot: Arc::clone(slot),
+            counts: Counts::default(),
+            cursor: AtomicU64::new(u64::MAX),
+            health: AtomicU8::new(0),
+            inner: Mutex::default(),
+        });
+        Registry::of(states).add(&state);
+        state
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The key of its record.
+    pub fn key(&self) -> Bytes {
+        key(&self.topic, &self.name)
+    }
+
+    /// What is known of it.
+    pub(super) fn stored(&self) -> Option<Stored> {
+        self.inner().stored.clone()
+    }
+
+    /// From here on this is known of it.
+    pub(super) fn set_stored(&self, stored: Option<Stored>) {
+        self.inner().stored = stored;
+    }
+
+    /// Takes it to serve it. While somebody else does, `bell` is rung when that ends; from then on
+    /// when there is a command.
+    pub(super) fn take(&self, bell: &Arc<Bell>, number: usize) -> bool {
+        let mut inner = self.inner();
+        inner.bell = Some((Arc::clone(bell), number));
+        !std::mem::replace(&mut inner.is_taken, true)
+    }
+
+    /// Gives it back, or wants it no more.
+    pub(super) fn give_back(&self, own: &Arc<Bell>, has_it: bool) {
+        let mut inner = self.inner();
+        if has_it {
+            inner.is_taken = false;
+        }
+        inner.bell.take_if(|(bell, _)| Arc::ptr_eq(bell, own));
+        if let Some((bell, number)) = inner.bell.as_ref().filter(|_| has_it) {
+            bell.ring(*number);
+        }
+    }
+
+    /// Has whoever serves it do something; the answer comes when that is done and on the disk.
+    /// None when nobody does.
+    pub fn ask(&self, command: Command) -> Option<oneshot::Receiver<()>> {
+        let mut inner = self.inner();
+        let (bell, number) = inner.bell.clone()?;
+        let (answer, answered) = oneshot::channel();
+        inner.commands.push((command, answer));
+        drop(inner);
+        bell.ring(number);
+        Some(answered)
+    }
+
+    /// The last event that is done and noted.
+    pub fn cursor(&self) -> Option<String> {
+        self.inner().stored.as_ref().map(|it| it.cursor.clone())
+    }
+
+    /// What is asked of whoever serves it.
+    pub fn take_commands(&self) -> Vec<Asked> {
+        std::mem::take(&mut self.inner().commands)
+    }
+
+    /// Shows how it is.
+    pub(super) fn show(&self, machine: &Machine) {
+        self.cursor.store(machine.cursor(), Ordering::Relaxed);
+        let at = match (machine.stopped(), machine.down()) {
+            (None, None) => 0,
+            (None, Some(_)) => 1,
+            (Some(Stopped::Paused), _) => 2,
+            (Some(Stopped::Gone), _) => 3,
+            (Some(Stopped::Down), _) => 4,
+        };
+        self.health.store(at, Ordering::Relaxed);
+    }
+
+    /// How it is, and why nothing is sent to it.
+    pub fn health(&self) -> (Health, Option<&'static str>) {
+        let at = usize::from(self.health.load(Ordering::Relaxed));
+        SHOWN.get(at).copied().unwrap_or((Health::Active, None))
+    }
+
+    /// How many events are not done, and the age of the oldest in seconds. May read the disk.
+    pub fn lag(&self) -> (u64, f64) {
+        let cursor = self.cursor.load(Ordering::Relaxed);
+        let Some(log) = self.slot.log().filter(|_| cursor != u64::MAX) else {
+            return (0, 0.0);
+        };
+        let events = log.next().sequence.saturating_sub(cursor + 1);
+        let oldest = (events > 0).then(|| log.time_of(cursor + 1)).flatten();
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let now = now.map_or(0, |now| now.as_millis()) as f64;
+        let age = oldest.map_or(0.0, |at| (now - at as f64).max(0.0) / 1000.0);
+        (events, age)
+    }
+}
+
+impl State for EndpointState {
+    fn measures(&self, _: Instant) -> Vec<Measure> {
+        let (events, age) = self.lag();
+        let gauge = |name, help, value| Measure { name, help, value };
+        let counts = &self.counts;
+        vec![
+            Measure::count(
+                "webhook_delivered_total",
+                "Events that the endpoint has taken.",
+                &counts.delivered,
+            ),
+            Measure::count(
+                "webhook_failed_total",
+                "Requests that the endpoint could not take: no connection, time-outs, 5xx, 408, \
+                 429 and redirects.",
+                &counts.failed,
+            ),
+            Measure::count(
+                "webhook_refused_total",
+                "Requests that the endpoint has refused with another 4xx.",
+                &counts.refused,
+            ),
+            Measure::count(
+                "webhook_dead_letters_total",
+                "Events that have become dead letters.",
+                &counts.letters,
+            ),
+            Measure::count(
+                "webhook_missed_total",
+                "Events that were not kept any more when the endpoint could have got them.",
+                &counts.gaps,
+            ),
+            gauge(
+                "webhook_lag_events",
+                "Events that the endpoint has not got yet.",
+                events as f64,
+            ),
+            gauge(
+                "webhook_lag_seconds",
+                "The age of the oldest event that the endpoint has not got yet.",
+                age,
+            ),
+            gauge(
+                "webhook_state",
+                "Whether the endpoint is active (0), down (1), paused (2) or disabled (3).",
+                f64::from(self.health().0.number()),
+            ),
+        ]
+    }
+}
+
+/// The key of the record of an endpoint of a topic; how those of the topic begin, without one.
+pub(crate) fn key(topic: &str, name: &str) -> Bytes {
+    Bytes::from(format!("{topic}\0{name}"))
+}
+
+/// Endpoints by topic and name.
+type Known = BTreeMap<(Arc<str>, Arc<str>), Weak<EndpointState>>;
+
+/// All endpoints of the process, for operators.
+#[derive(Default)]
+pub(crate) struct Registry(Mutex<Known>);
+
+impl State for Registry {}
+
+impl Registry {
+    /// The one that belongs to these states.
+    pub fn of(states: &States) -> Arc<Self> {
+        states.get(StateKey::shared("", "webhooks"), Self::default)
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, state: &Arc<EndpointState>) {
+        let mut known = self.known();
+        if known.len().is_power_of_two() {
+            known.retain(|_, it| it.strong_count() > 0);
+        }
+        let key = (Arc::clone(&state.topic), Arc::clone(&state.name));
+        known.insert(key, Arc::downgrade(state));
+    }
+
+    /// Those that somebody serves, by topic and name.
+    pub fn all(&self) -> Vec<Arc<EndpointState>> {
+        let served = |it: &Arc<EndpointState>| it.inner().bell.is_some();
+        let known = self.known();
+        known
+            .values()
+            .filter_map(Weak::upgrade)
+            .filter(served)
+            .collect()
+    }
+
+    /// One of them.
+    pub fn find(&self, topic: &str, name: &str) -> Option<Arc<EndpointState>> {
+        let found = self.known().get(&(topic.into(), name.into()))?.upgrade()?;
+        let is_served = found.inner().bell.is_some();
+        is_served.then_some(found)
+    }
+}
