@@ -17,10 +17,32 @@ impl TempDir {
     /// A new empty folder.
     #[allow(clippy::new_without_default, reason = "it makes a folder")]
     pub fn new() -> Self {
+        Self::new_in(&std::env::temp_dir())
+    }
+
+    /// A new empty folder on another file system than those of [`TempDir::new`] are on, where files
+    /// can only be moved to by copying them.
+    ///
+    /// # Panics
+    /// Where there is none: set `TMPDIR` to a folder that is not on the file system of `/dev/shm`.
+    pub fn elsewhere() -> Self {
+        use std::os::unix::fs::MetadataExt as _;
+        let shared_memory = Path::new("/dev/shm");
+        let device = |path: &Path| std::fs::metadata(path).map(|it| it.dev());
+        let temporary = device(&std::env::temp_dir()).unwrap();
+        let is_other = device(shared_memory).is_ok_and(|it| it != temporary);
+        assert!(
+            is_other,
+            "this test needs a second file system: /dev/shm is none beside that of TMPDIR"
+        );
+        Self::new_in(shared_memory)
+    }
+
+    fn new_in(parent: &Path) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("intertie-test-{}-{number}", std::process::id());
-        let path = std::env::temp_dir().join(name);
+        let path = parent.join(name);
         std::fs::create_dir_all(&path).unwrap();
         Self(path)
     }

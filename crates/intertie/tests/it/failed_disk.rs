@@ -107,13 +107,8 @@ fn health_and_readiness_are_over_after_a_failed_fsync() {
 
 #[test]
 fn a_file_leaves_for_another_file_system_when_its_name_is_on_the_disk_there() {
-    let (disk, elsewhere) = (Disk::new(), Path::new("/dev/shm"));
-    let device = |path: &Path| std::os::unix::fs::MetadataExt::dev(&fs::metadata(path).unwrap());
-    if !elsewhere.is_dir() || device(elsewhere) == device(disk.folder.path()) {
-        return;
-    }
-    let done = elsewhere.join(format!("intertie-it-{}", std::process::id()));
-    fs::create_dir(&done).unwrap();
+    let (disk, elsewhere) = (Disk::new(), TempDir::elsewhere());
+    let done = elsewhere.path();
     let input = disk.folder.path().join("in");
     fs::create_dir(&input).unwrap();
     let engine = disk.run(&format!(
@@ -130,9 +125,8 @@ fn a_file_leaves_for_another_file_system_when_its_name_is_on_the_disk_there() {
     fs::remove_file(disk.file()).unwrap();
     wait_until("it has been moved", || !processing.exists());
     engine.stop();
-    let names = fs::read_dir(&done).unwrap();
+    let names = fs::read_dir(done).unwrap();
     let names: Vec<_> = names.map(|it| it.unwrap().file_name()).collect();
-    fs::remove_dir_all(&done).unwrap();
     assert!(stays, "a crash could take the only name that it has");
     assert_eq!(names, ["order"]);
 }

@@ -181,7 +181,7 @@ fn values_never_become_structure_of_a_url() {
     for id in ["\"..\"", "\"\"", "null", "[1]"] {
         let body = format!("{{\"id\": {id}, \"tags\": []}}");
         let status = post(port, "/ask", "application/json", &body).status;
-        assert!(status == 400 || status == 500, "{id}: {status}");
+        assert_eq!(status, 400, "{id}");
     }
     assert_eq!(backend.requests().len(), 1);
     engine.stop();

@@ -29,17 +29,44 @@ pub(super) fn append(out: &mut Vec<u8>, bytes: &[u8], key: Option<[u8; 4]>, at: 
 /// A masking key of the system's random numbers (RFC 6455, section 10.3).
 pub fn masking_key() -> [u8; 4] {
     let mut key = [0; 4];
-    if aws_lc_rs::rand::fill(&mut key).is_err() {
-        // Keyed by the system at the start of the thread: as good for four bytes.
-        let random = RandomState::new().build_hasher().finish();
-        key = (random as u32).to_ne_bytes();
+    match aws_lc_rs::rand::fill(&mut key) {
+        Ok(()) => key,
+        Err(_) => key_of_hasher(),
     }
-    key
+}
+
+/// A key where the system has no random numbers left: SipHash, with a key that the system gave at
+/// the start of the thread, is as good for four bytes.
+#[cold]
+fn key_of_hasher() -> [u8; 4] {
+    let random = RandomState::new().build_hasher().finish();
+    (random as u32).to_ne_bytes()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
+
+    #[test]
+    fn nobody_can_say_what_the_next_key_will_be() {
+        for make in [masking_key, key_of_hasher] {
+            let keys: Vec<[u8; 4]> = (0..4096).map(|_| make()).collect();
+            // Of random ones two are the same once in 500 runs, and hardly ever more.
+            assert!(keys.iter().collect::<HashSet<_>>().len() >= 4090);
+            for bit in 0..32 {
+                let is_set = |key: &&[u8; 4]| u32::from_ne_bytes(**key) >> bit & 1 == 1;
+                let set = keys.iter().filter(is_set).count();
+                // 2048 are expected with a deviation of 32.
+                assert!((1748..=2348).contains(&set), "bit {bit}: {set}");
+            }
+            let steps = keys.iter().map(|key| u32::from_ne_bytes(*key));
+            let steps = steps.clone().zip(steps.skip(1));
+            let steps: HashSet<u32> = steps.map(|(a, b)| b.wrapping_sub(a)).collect();
+            assert!(steps.len() >= 4085, "{}", steps.len());
+        }
+    }
 
     #[test]
     fn every_part_of_a_payload_is_masked_as_the_whole_would_be() {

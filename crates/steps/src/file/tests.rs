@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
@@ -522,21 +522,10 @@ fn files_go_to_folders_elsewhere() {
     assert_eq!(fs::read_to_string(done.join("a")).unwrap(), "1");
 }
 
-/// A folder on another file system, where there is one.
-fn other_file_system() -> Option<PathBuf> {
-    use std::os::unix::fs::MetadataExt as _;
-    let path = Path::new("/dev/shm");
-    let here = fs::metadata(std::env::temp_dir()).ok()?.dev();
-    let there = fs::metadata(path).ok()?.dev();
-    let path = path.join(format!("intertie-test-{}", std::process::id()));
-    (here != there && fs::create_dir(&path).is_ok()).then_some(path)
-}
-
 #[test]
 fn files_go_to_another_file_system() {
-    let Some(other) = other_file_system() else {
-        return;
-    };
+    let elsewhere = TempDir::elsewhere();
+    let other = elsewhere.path();
     let place = Place::new("");
     let settings = format!("{}, done: \"{}\"", place.settings, other.display());
     let place = Place { settings, ..place };
@@ -544,7 +533,7 @@ fn files_go_to_another_file_system() {
     fs::write(other.join("a"), "old").unwrap();
     place.put("a", "new");
     run(&place, &flow, 3 * SECOND);
-    let mut names: Vec<_> = fs::read_dir(&other)
+    let mut names: Vec<_> = fs::read_dir(other)
         .unwrap()
         .map(|it| it.unwrap().path())
         .collect();
@@ -553,7 +542,6 @@ fn files_go_to_another_file_system() {
         .iter()
         .map(|it| fs::read_to_string(it).unwrap())
         .collect();
-    fs::remove_dir_all(&other).unwrap();
     assert_eq!(texts, ["old", "new"], "{names:?}");
     assert_eq!(place.names(".processing"), [""; 0]);
 }
