@@ -339,3 +339,64 @@ fn an_expression_ends_with_its_client() {
     process.signal("TERM");
     assert_eq!(process.wait().code(), Some(0), "{}", process.output());
 }
+
+/// What a flow may do with one large message and no expression of its own: each takes seconds where
+/// nothing bounds it.
+const LARGE: &[(&str, &str)] = &[
+    (
+        "convert",
+        "- convert: { from: json, to: xml, root: order }\n",
+    ),
+    ("xml", "- encode: { to: xml, root: order }\n"),
+    ("json", "- encode: json\n"),
+    ("decode", "- decode: json\n- map: .line[0]\n"),
+    ("toxml", "- map: \"{order: .} | toxml\"\n"),
+    ("tocsv", "- map: .line | tocsv\n"),
+    (
+        "validate",
+        "- validate: { schema: { properties: { line: { items: { required: [a, b] } } } } }\n",
+    ),
+];
+
+/// The limit counts also within a conversion: it ends long before it would be done, its thread is
+/// free again, and others are served.
+#[test]
+fn the_time_of_a_flow_ends_conversions_and_others_are_served_meanwhile() {
+    let mut flows = String::from(
+        "flow: fine\nfrom: { http: GET /fine }\nsteps: [ { map: 1 + 1 }, { reply: {} } ]\n",
+    );
+    for (name, steps) in LARGE {
+        let steps = steps.replace('\n', "\n  ");
+        let steps = steps.trim_end();
+        for (kind, time) in [("whole", "5m"), ("late", "100ms")] {
+            flows += &format!(
+                "---\nflow: {kind}-{name}\nfrom: {{ http: POST /{kind}/{name} }}\n\
+                 limits: {{ time: {time} }}\nsteps:\n  {steps}\n"
+            );
+        }
+    }
+    let (mut process, port, _folder) = run_long(&flows);
+    let lines = "{\"a\":\"some text\",\"b\":\"more text\"},".repeat(40_000);
+    let body = format!("{{\"line\":[{}]}}", lines.trim_end_matches(','));
+    let json = "application/json";
+    for (name, _) in LARGE {
+        let whole = post(port, &format!("/whole/{name}"), json, &body);
+        assert!(whole.status < 300, "{name}: {}", whole.text());
+        // More than there are threads for long work: they would be done one after the other.
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                let late = scope.spawn(|| post(port, &format!("/late/{name}"), json, &body));
+                assert_eq!(get(port, "/fine").text(), "2", "{name}");
+                let late = late.join().unwrap();
+                assert_eq!(late.status, 504, "{name}: {}", late.text());
+            }
+        });
+    }
+    process.signal("TERM");
+    assert_eq!(process.wait().code(), Some(0), "{}", process.output());
+    let told = process.output();
+    for (name, _) in LARGE {
+        let place = format!("flow late-{name}, step 1 (");
+        assert!(told.contains(&place), "no {place} in {told}");
+    }
+}
