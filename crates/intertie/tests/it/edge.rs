@@ -229,6 +229,51 @@ fn http_2_with_prior_knowledge_comes_behind_the_header() {
     engine.stop();
 }
 
+/// What a client says of itself and of those before it is replaced, whatever it and the back end
+/// speak: nothing in front of the engine is believed here.
+#[test]
+fn forwarding_fields_of_clients_are_replaced_in_every_protocol() {
+    let (port, echo) = (free_port(), free_port());
+    let both = "protocols: [h2, http/1.1]";
+    let text = format!(
+        "engine:\n  listeners:\n    \"127.0.0.1:{echo}\": {{ trusted_proxies: [127.0.0.1] }}\n---\n\
+         flow: echo\nfrom: {{ http: {{ listen: \"127.0.0.1:{echo}\", path: /echo, {both} }} }}\n\
+         steps:\n  - reply: {{ body: \"${{ $in.headers }}\" }}\n---\n\
+         flow: h1\nfrom: {{ http: {{ listen: \"127.0.0.1:{port}\", path: /h1, {both} }} }}\n\
+         steps: [ forward: http://127.0.0.1:{echo}/echo ]\n---\n\
+         flow: h2\nuse: {{ b: {{ http: http://127.0.0.1:{echo}, protocols: [h2] }} }}\n\
+         from: {{ http: {{ listen: \"127.0.0.1:{port}\", path: /h2, {both} }} }}\n\
+         steps: [ forward: \"b:/echo\" ]\n"
+    );
+    let (folder, engine) = run(&text);
+    let forged = [
+        "X-Forwarded-For: 6.6.6.6",
+        "X-Forwarded-Host: evil.example",
+        "X-Forwarded-Proto: gopher",
+        "X-Forwarded-Port: 6666",
+        "X-Forwarded-Prefix: /evil",
+        "X-Real-IP: 6.6.6.6",
+        "Forwarded: for=6.6.6.6;host=evil.example",
+    ];
+    let forged: Vec<&str> = forged.iter().flat_map(|it| ["-H", it]).collect();
+    for version in VERSIONS {
+        for path in ["h1", "h2"] {
+            let url = format!("http://127.0.0.1:{port}/{path}");
+            let (_, shown) = curl(&folder, &[&[version, &url], &*forged].concat());
+            let place = format!("{version} /{path}: {shown}");
+            let (_, body) = shown.split_once("\r\n\r\n").expect(&place);
+            let headers: serde_json::Value = serde_json::from_str(body).expect(&place);
+            let of = |name: &str| headers[name].as_str();
+            assert_eq!(of("x-forwarded-for"), Some("127.0.0.1"), "{place}");
+            assert_eq!(of("x-forwarded-proto"), Some("http"), "{place}");
+            for evil in ["6.6.6.6", "evil", "gopher", "6666"] {
+                assert!(!body.contains(evil), "{place}");
+            }
+        }
+    }
+    engine.stop();
+}
+
 #[test]
 fn networks_close_connections_of_a_listener_and_refuse_requests_of_a_flow() {
     let [open, closed] = [free_port(), free_port()];
