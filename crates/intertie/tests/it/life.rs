@@ -345,8 +345,17 @@ fn pipes_and_devices_among_flow_files_are_refused_and_hold_nothing_up() {
     wait_until("the new text is served", || {
         get(port, "/hello").text() == "new"
     });
-    engine.stop();
+    // It stops in good order also while they are there.
     put_special_files(&folder);
+    wait_until("they are told again", || {
+        engine
+            .process
+            .output()
+            .matches("it is not a regular file")
+            .count()
+            > 1
+    });
+    engine.stop();
     for name in ["pipe.yaml", "zero.yaml", ""] {
         let path = folder.path().join(name);
         let mut check = testkit::Process::start(command().arg("check").arg(&path));

@@ -183,6 +183,34 @@ fn a_reply_whose_window_drips_is_given_up() {
     }
 }
 
+/// Above what the buffers of both sockets hold.
+const LARGE: usize = 48 << 20;
+
+#[test]
+fn a_reply_that_is_taken_in_drips_over_http1_is_given_up() {
+    let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {LARGE}\r\n\r\n");
+    let reply = [head.into_bytes(), vec![b'x'; LARGE]].concat();
+    let script = || vec![Action::ReadRequest, Action::Send(reply.clone())];
+    let back_end = ScriptedBackend::start(vec![script(), script()]);
+    for is_slow in [false, true] {
+        let proxy = serving(to(back_end.port()));
+        let mut client = SlowClient::of(&proxy);
+        client.send("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        let mut taken = 0;
+        for _ in 0..if is_slow { PIECES } else { 0 } {
+            taken += client.exactly(2000).len();
+            std::thread::sleep(PAUSE);
+        }
+        // What is there is read as fast as it comes: it would be all, were it still served.
+        let mut rest = Vec::new();
+        let _ = client.0.read_to_end(&mut rest);
+        taken += rest.len();
+        assert_eq!(taken < LARGE, is_slow, "{taken} bytes");
+        drop(client);
+        proxy.wait_until_idle();
+    }
+}
+
 #[test]
 fn a_back_end_that_drips_is_not_the_clients_fault() {
     let mut script = vec![
