@@ -18,6 +18,9 @@ pub const NOT_YET: Code = Code::new("IT0662");
 /// Settings of a webhook that contradict each other, cannot be used or have no effect.
 pub const BAD_WEBHOOK: Code = Code::new("IT0663");
 
+/// Settings of a WebSub hub that contradict each other or cannot be used.
+pub const BAD_HUB: Code = Code::new("IT0671");
+
 /// A source `topic` that cannot be run so.
 pub const BAD_TOPIC_SOURCE: Code = Code::new("IT0643");
 
@@ -50,6 +53,10 @@ pub const ALL: &[CodeInfo] = &[
     CodeInfo {
         code: BAD_WEBHOOK,
         title: "bad settings of a webhook",
+    },
+    CodeInfo {
+        code: BAD_HUB,
+        title: "bad settings of a WebSub hub",
     },
     CodeInfo {
         code: BAD_TOPIC_SOURCE,

@@ -28,6 +28,7 @@ use crate::settings::{Durability, Keep, Payload, Settings};
 use crate::subscribe::{self, SubscribeConfig};
 use crate::topic::Topic;
 use crate::webhooks;
+use crate::websub_hub;
 
 /// The definition of the document.
 pub const DEFINITION: DocumentDefinition = DocumentDefinition {
@@ -286,11 +287,32 @@ impl Parts {
             self.upstreams.extend(upstreams);
         }
         self.read_webhooks((node, config), topic, context);
+        self.read_websub((node, config), topic, context);
         // The last: a topic with a problem is not to be found.
         if let Some(subscribe) = node.get("subscribe") {
             let behind = (limits, before);
             let routes = subscribe::read((subscribe, lock), topic, behind, context);
             self.routes.extend(routes.unwrap_or_default());
+        }
+    }
+
+    fn read_websub(
+        &mut self,
+        (node, config): (&Node, &TopicConfig),
+        topic: &Arc<Topic>,
+        context: &mut DocumentContext<'_>,
+    ) {
+        let (Some(config), Some(node)) = (config.subscribe.as_ref(), node.get("subscribe")) else {
+            return;
+        };
+        let (Some(websub), Some(own)) = (config.websub(), node.get("websub")) else {
+            return;
+        };
+        let base = config.base(topic.name());
+        let read = websub_hub::read((websub, own), (node, &base), topic, context);
+        if let Some((source, upstream)) = read {
+            self.sources.push(source);
+            self.upstreams.push(upstream);
         }
     }
 

@@ -35,6 +35,7 @@ use crate::sse::{Of, SseHandler};
 use crate::topic::Topic;
 use crate::view::Mode;
 use crate::webhooks::WebhooksConfig;
+use crate::websub_hub::{self, ContentHandler, HubHandler, WebSubHubConfig};
 
 /// Where and how a topic is subscribed to.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -63,7 +64,7 @@ pub(crate) struct SubscribeConfig {
     /// The path above `/sse` and `/ws`. The default is `/topics/NAME`.
     path: Option<Spanned<String>>,
     /// The protocols to subscribe with: `sse`, `websocket`. The default is both. It may be empty
-    /// for a topic with `webhooks`.
+    /// for a topic with `webhooks` or `websub`.
     via: Option<Spanned<Vec<Spanned<Via>>>>,
     /// The modes that subscribers may choose: `snapshot` and `patch` for a topic of snapshots,
     /// `event` for one of events. The default is all that are possible.
@@ -122,6 +123,10 @@ pub(crate) struct SubscribeConfig {
     /// Webhooks: endpoints that get the topic's events as HTTP requests.
     #[allow(dead_code, reason = "read with the places of its names")]
     webhooks: Option<WebhooksConfig>,
+    /// A WebSub hub for the topic: `{}`, or settings. Subscribers register at `/hub` of the listener,
+    /// and `GET PATH` is the topic's newest content. It needs `engine.public_url`.
+    #[allow(dead_code, reason = "read with the places of its keys")]
+    websub: Option<WebSubHubConfig>,
     /// Also serves the topic in the protocol of another system.
     profile: Option<Spanned<Profile>>,
 }
@@ -137,7 +142,7 @@ enum Via {
     WebSocket,
     /// Requests to the subscriber, which `webhooks` switches on.
     Webhook,
-    /// W3C WebSub; not available in this version.
+    /// W3C WebSub, which `websub` switches on.
     WebSub,
 }
 
@@ -228,15 +233,24 @@ impl SubscribeConfig {
         self.webhooks.as_ref()
     }
 
+    /// Its hub.
+    pub fn websub(&self) -> Option<&WebSubHubConfig> {
+        self.websub.as_ref()
+    }
+
     /// Whether clients publish where they subscribe.
     pub fn publishes(&self) -> bool {
         let websocket = self.websocket.as_ref();
-        websocket.is_some_and(|it| it.value.publish) || self.profile.is_some()
+        let hub = self.websub.as_ref();
+        websocket.is_some_and(|it| it.value.publish)
+            || self.profile.is_some()
+            || hub.is_some_and(|it| it.publish || it.url.is_some())
     }
 }
 
 /// The schema of `subscribe`.
 pub(crate) fn complete_schema(schema: &mut Json) {
+    websub_hub::complete_schema(schema);
     for (key, definition) in [
         ("tls", "listener-tls"),
         ("protocols", "protocols"),
@@ -378,6 +392,7 @@ impl Reading<'_> {
             sse: via.contains(&Via::Sse),
             websocket: self.websocket(&via, report),
             is_axway: config.profile.is_some(),
+            websub: config.websub.is_some(),
         })
     }
 
@@ -455,7 +470,8 @@ impl Reading<'_> {
         let Some(via) = &self.config.via else {
             return vec![Via::Sse, Via::WebSocket];
         };
-        if via.value.is_empty() && self.config.webhooks.is_none() {
+        let has_others = self.config.webhooks.is_some() || self.config.websub.is_some();
+        if via.value.is_empty() && !has_others {
             let message = "`via` names no way to subscribe";
             report
                 .error(BAD_SUBSCRIBE, via.span, message)
@@ -468,8 +484,8 @@ impl Reading<'_> {
                     "write `webhooks: { endpoints: { NAME: { url: ..., secret: ... } } }`",
                 ),
                 Via::WebSub => (
-                    "`websub` is not available in this version",
-                    "topics are subscribed to by `sse` and `websocket`",
+                    "`via` names what clients connect to: a WebSub hub is no part of it",
+                    "write `websub: {}` beside it",
                 ),
                 Via::Sse | Via::WebSocket => continue,
             };
@@ -700,6 +716,10 @@ impl Routes {
             let handler = self.websocket(Some(&self.endpoint));
             wanted.push(("GET", format!("{base}/ws"), handler));
         }
+        if settings.websub {
+            let handler = ContentHandler(Arc::clone(&self.endpoint));
+            wanted.push(("GET", base.to_owned(), Arc::new(handler)));
+        }
         if let Some(handler) = self.ticket_handler() {
             wanted.push(("POST", format!("{base}/ticket"), Arc::new(handler)));
         }
@@ -732,6 +752,11 @@ impl Routes {
         }
         if settings.websocket.is_some() {
             wanted.push(("GET", "/topics/ws".to_owned(), self.websocket(None)));
+        }
+        if settings.websub {
+            let (directory, listen) = all();
+            let handler = HubHandler { directory, listen };
+            wanted.push(("POST", websub_hub::PATH.to_owned(), Arc::new(handler)));
         }
         if has_profile {
             let (directory, listen) = all();

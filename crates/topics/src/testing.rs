@@ -63,6 +63,7 @@ pub(crate) fn endpoint_settings(listen: &ListenAddress) -> endpoint::Settings {
             window: None,
         }),
         is_axway: false,
+        websub: false,
     }
 }
 

@@ -47,6 +47,7 @@ fn policy(order: Order) -> Policy {
         },
         times: 2,
         disable_after: 3_600_000,
+        drops: false,
     }
 }
 
@@ -583,6 +584,44 @@ fn it_is_disabled_after_a_time_of_being_down_and_stays_so() {
         at(now),
     );
     assert_eq!(sent(again.poll(at(now))).1, 1);
+}
+
+#[test]
+fn an_event_is_dropped_after_a_time_and_the_next_one_tried() {
+    let hub = Policy {
+        disable_after: 5_000,
+        drops: true,
+        ..policy(Order::All)
+    };
+    let mut machine = with_events(hub, 2, at(0));
+    let (mut now, mut sent, mut is_up) = (0, Vec::new(), false);
+    loop {
+        match machine.poll(at(now)) {
+            Action::Send { number, span, .. } => {
+                sent.push((span.first, now / 1_000_000));
+                is_up |= span.first == 2 && now >= 12_000_000;
+                let down = Outcome::Down { retry_after: None };
+                let outcome = if is_up { Outcome::Delivered } else { down };
+                machine.finished(number, outcome, at(now), 0.0);
+            }
+            Action::Wait(Some(until)) => now = until,
+            Action::Wait(None) => break,
+            other => panic!("{other:?}"),
+        }
+    }
+    // The first is tried for five seconds; then comes the second, which has as much time.
+    let firsts: Vec<u64> = sent.iter().filter(|it| it.0 == 1).map(|it| it.1).collect();
+    assert_eq!(firsts, [0, 1, 3, 5]);
+    assert!(
+        is_up && machine.cursor() == 2 && machine.stopped().is_none(),
+        "{sent:?}"
+    );
+    let notices = machine.take_notices();
+    assert!(notices.contains(&Notice::Dropped), "{notices:?}");
+    assert!(
+        matches!(notices.last(), Some(Notice::IsUp { .. })),
+        "{notices:?}"
+    );
 }
 
 #[test]
