@@ -1,5 +1,7 @@
 //! `subscribe:` of a topic: where and how it is subscribed to.
 
+mod expression_limits;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,7 +24,7 @@ use crate::bounds;
 use crate::branch::TICK;
 use crate::caller_limits::CallerLimits;
 use crate::channel::{Pace, Policy};
-use crate::codes::{BAD_MODES, BAD_SUBSCRIBE, NOT_YET};
+use crate::codes::{BAD_MODES, BAD_SUBSCRIBE, BAD_VIA};
 use crate::counts::Counts;
 use crate::endpoint::{self, Directory, Endpoint};
 use crate::expressions::ExpressionLimits;
@@ -489,7 +491,7 @@ impl Reading<'_> {
                 ),
                 Via::Sse | Via::WebSocket => continue,
             };
-            report.error(NOT_YET, one.span, message).hint(hint);
+            report.error(BAD_VIA, one.span, message).hint(hint);
         }
         via.value.iter().map(|it| it.value).collect()
     }
@@ -579,53 +581,6 @@ impl Reading<'_> {
             stalled_max: stalled.map_or(30, ticks),
             bytes_max: buffer.unwrap_or(1 << 20),
             policy: slow.policy.as_ref().map_or(usual_policy, |it| it.value),
-        }
-    }
-
-    fn expression_limits(&self, report: &mut Report) -> ExpressionLimits {
-        let usual = ExpressionLimits::default();
-        let Some(limits) = &self.config.expression_limits else {
-            return usual;
-        };
-        let has_only = self.config.only.is_some();
-        if !self.config.allow_expressions && !has_only {
-            let message = "`expression_limits` has no effect: the topic does not allow expressions";
-            report
-                .error(BAD_SUBSCRIBE, limits.span, message)
-                .hint("add `allow_expressions: true`, or leave this out");
-        }
-        let limits = &limits.value;
-        let distinct = limits.distinct.as_ref().map(|it| it.span);
-        let length = limits.length.as_ref().map(|it| it.span);
-        let asked = [("distinct", distinct), ("length", length)];
-        for (name, span) in asked.iter().filter_map(|it| Some((it.0, it.1?))) {
-            if !self.config.allow_expressions && has_only {
-                let message = format!("`{name}` has no effect: subscribers send no expressions");
-                report
-                    .error(BAD_SUBSCRIBE, span, message)
-                    .hint("add `allow_expressions: true`, or leave this out");
-            }
-        }
-        if let Some(groups) = limits.groups.as_ref().filter(|_| !has_only) {
-            let message = "`groups` has no effect: the topic has no `only`";
-            report
-                .error(BAD_SUBSCRIBE, groups.span, message)
-                .hint("leave it out");
-        }
-        let distinct = bounds::count("distinct", limits.distinct.as_ref(), 1..=1000, report);
-        let range = 1..=10_000;
-        let groups = bounds::count("groups", limits.groups.as_ref(), range, report);
-        let length = bounds::size("length", limits.length.as_ref(), 16..=16 << 10, report);
-        let range = 10_000..=100_000_000;
-        let steps = bounds::count("steps", limits.steps.as_ref(), range, report);
-        let range = 4 << 20..=1 << 30;
-        let memory = bounds::size("memory", limits.memory.as_ref(), range, report);
-        ExpressionLimits {
-            distinct: distinct.map_or(usual.distinct, |it| it as usize),
-            groups: groups.map_or(usual.groups, |it| it as usize),
-            length: length.map_or(usual.length, |it| it as usize),
-            steps: steps.unwrap_or(usual.steps),
-            memory: memory.unwrap_or(usual.memory),
         }
     }
 

@@ -18,6 +18,7 @@ use super::verify;
 use crate::access::{self, Entered, Protocol, Refused, Right};
 use crate::caller_limits::{self, Subscriber};
 use crate::endpoint::{Directory, Endpoint};
+use crate::log::Log;
 use crate::publisher;
 use crate::topic::{For, Topic};
 
@@ -200,7 +201,8 @@ impl HubHandler {
             return Err(refusal(403, reason).into());
         }
         let caller = scope(caller.and_then(Option::as_ref), request.peer)?;
-        accept(hub, wish, &caller, services).await?;
+        let log = endpoint.topic.log()?;
+        accept((hub, log), wish, &caller, services).await?;
         verify::pump(&hub.state, services);
         let mut reply = Reply::new(202);
         for (name, value) in limits.fields.iter().flat_map(RateLimit::fields) {
@@ -333,13 +335,13 @@ impl Wish {
 
 /// Has a wish verified.
 async fn accept(
-    hub: &HubTopic,
+    (hub, log): (&HubTopic, &Arc<Log>),
     wish: Wish,
     caller: &Arc<str>,
     services: &dyn Services,
 ) -> Result<(), Failure> {
     let state = &hub.state;
-    if let Err(error) = state.loaded(hub, services).await {
+    if let Err(error) = state.loaded((hub, log), services).await {
         let topic = &*hub.subscriptions.name;
         tracing::error!(target: "websub", topic, error, "subscriptions cannot be read");
         let refusal = Refusal {

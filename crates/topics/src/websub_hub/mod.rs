@@ -20,6 +20,7 @@ pub(crate) use self::config::{WebSubHubConfig, complete_schema};
 pub(crate) use self::content::ContentHandler;
 pub(crate) use self::handler::HubHandler;
 pub(crate) use self::plan::{HubTopic, read};
+pub(crate) use self::record::{CURSORS, TABLE as SUBSCRIPTIONS};
 
 /// The path of the hub on each listener with a topic that has one.
 pub(crate) const PATH: &str = "/hub";

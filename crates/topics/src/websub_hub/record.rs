@@ -12,9 +12,9 @@ use websub::signature::Secret;
 use crate::keys;
 
 /// The table of subscriptions.
-const TABLE: &str = "websub-subscriptions";
+pub(crate) const TABLE: &str = "websub-subscriptions";
 /// The table of where they are.
-pub(super) const CURSORS: &str = "websub-cursors";
+pub(crate) const CURSORS: &str = "websub-cursors";
 /// The table and the key of what secrets are sealed with.
 const KEYS: &str = "websub-keys";
 const KEY: &[u8] = b"secrets";

@@ -107,7 +107,11 @@ impl HubSource {
     /// Waits until the subscriptions of earlier runs are there.
     async fn get_ready(&self, services: &dyn Services) {
         let hub = &self.hub;
-        while let Err(error) = hub.state.ready(hub, services).await {
+        let Ok(log) = self.topic.log() else {
+            // The driver says so.
+            return;
+        };
+        while let Err(error) = hub.state.ready((hub, log), services).await {
             let topic = &**self.topic.name();
             tracing::error!(target: "websub", topic, error, "subscriptions cannot be read");
             services.sleep(PAUSE).await;

@@ -18,6 +18,7 @@ use super::verify;
 use crate::event::EventId;
 use crate::hub::Hub;
 use crate::keys;
+use crate::log::Log;
 use crate::settings::Durability;
 use crate::webhooks::hub::{EndpointState, Stored};
 
@@ -90,7 +91,7 @@ impl HubState {
 
     /// Where subscriptions to this topic are kept, if they are.
     fn keyed(&self, subscriptions: &Subscriptions) -> Option<&Keyed> {
-        let log = subscriptions.slot.log()?;
+        let log = subscriptions.log()?;
         let is_on_disk = log.durability == Durability::Disk;
         self.hub.keyed().filter(|_| is_on_disk)
     }
@@ -102,11 +103,12 @@ impl HubState {
     /// When the disk cannot be read.
     pub async fn ready(
         self: &Arc<Self>,
-        topic: &HubTopic,
+        (topic, log): (&HubTopic, &Arc<Log>),
         services: &dyn Services,
     ) -> Result<(), String> {
-        self.loaded(topic, services).await?;
         let subscriptions = &topic.subscriptions;
+        subscriptions.set_log(log, true);
+        self.loaded((topic, log), services).await?;
         let access = Access {
             origins: topic.origins.clone(),
             timeout: topic.timeout,
@@ -131,8 +133,13 @@ impl HubState {
     ///
     /// # Errors
     /// When the disk cannot be read.
-    pub async fn loaded(&self, topic: &HubTopic, services: &dyn Services) -> Result<(), String> {
+    pub async fn loaded(
+        &self,
+        (topic, log): (&HubTopic, &Arc<Log>),
+        services: &dyn Services,
+    ) -> Result<(), String> {
         let subscriptions = &topic.subscriptions;
+        subscriptions.set_log(log, false);
         self.know(topic.url.text(), subscriptions);
         let now = self.moment(services);
         let loaded = subscriptions
@@ -349,7 +356,7 @@ fn latest(subscriptions: &Subscriptions) -> Stored {
         epoch: 0,
         sequence: 0,
     };
-    let log = subscriptions.slot.log();
+    let log = subscriptions.log();
     Stored::at(log.map_or(none, |log| log.id(log.next().sequence.saturating_sub(1))))
 }
 

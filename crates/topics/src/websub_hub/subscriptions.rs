@@ -11,7 +11,7 @@ use component::state::{Measure, State, StateKey, States};
 use websub::signature::Secret;
 use websub::url::Url;
 
-use crate::log::Slot;
+use crate::log::{Log, Slot};
 use crate::topic::Topic;
 use crate::webhooks::hub::{Arrival, Arrivals, Counts, EndpointPlan, EndpointState, is_here};
 
@@ -49,8 +49,8 @@ struct Inner {
     all: HashMap<Arc<str>, Arc<Subscribed>>,
     seats: Vec<Seat>,
     access: Option<Access>,
-    /// The topic as subscribers name it now.
-    url: Option<Arc<str>>,
+    /// The log of the topic, once a plan with it is about to be served.
+    log: Option<Arc<Log>>,
 }
 
 /// The subscriptions to the hub of one topic, whichever plan is served.
@@ -100,14 +100,25 @@ impl Subscriptions {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How callbacks are asked from here on, and what the topic is called. The subscriptions that
-    /// call it otherwise.
+    /// How callbacks are asked from here on. The subscriptions that do not call the topic this.
     pub fn adopt(&self, access: Access, url: &Arc<str>) -> Vec<Arc<Subscribed>> {
         let mut inner = self.inner();
         inner.access = Some(access);
-        inner.url = Some(Arc::clone(url));
         let all = inner.all.values();
         all.filter(|it| it.topic != *url).map(Arc::clone).collect()
+    }
+
+    /// The topic has this log; a later one takes the place of an earlier one when it is `newer`.
+    pub fn set_log(&self, log: &Arc<Log>, newer: bool) {
+        let mut inner = self.inner();
+        if newer || inner.log.is_none() {
+            inner.log = Some(Arc::clone(log));
+        }
+    }
+
+    /// The log of the topic.
+    pub fn log(&self) -> Option<Arc<Log>> {
+        self.inner().log.clone()
     }
 
     /// How callbacks are asked.

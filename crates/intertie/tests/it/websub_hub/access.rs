@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use access::api_keys::ApiKey;
+use ::access::api_keys::ApiKey;
 
 use super::*;
 
