@@ -104,8 +104,8 @@ struct PublishConfig {
     /// for `POST`, `PUT` or both.
     #[allow(dead_code, reason = "read from the tree, as triggers are")]
     http: Option<AnyValue>,
-    /// Who may publish by `http`, over WebSocket (`subscribe.websocket.publish`) and by the path of
-    /// the profile `axway-streams`. Without it the `auth` of the listener holds for `http`, and by
+    /// Who may publish by `http`, over WebSocket (`subscribe.websocket.publish`), by the topic's hub
+    /// (`subscribe.websub`, pings included) and by the path of the profile `axway-streams`. Without it the `auth` of the listener holds for `http`, and by
     /// the others whoever may subscribe may publish. With `none` everybody may.
     #[allow(dead_code, reason = "read from the tree, as it is in flows")]
     auth: Option<AnyValue>,
@@ -250,11 +250,11 @@ impl Parts {
             && config.subscribe.as_ref().is_some_and(|it| it.publishes())
         {
             let message = "what clients have signed is judged by `publish.http` only: not over \
-                           WebSocket, and not by `profile`";
+                           WebSocket, by a hub or by `profile`";
             let diagnostic = context.report.error(BAD_PUBLISHER, auth.key_span, message);
             diagnostic.hint(
                 "use a way whose credential stands in the head, such as `jwt`, or leave \
-                 `websocket.publish` and `profile` out",
+                 `websocket.publish`, `websub.publish`, `websub.url` and `profile` out",
             );
         }
         let subscribers_publish = config.subscribe.as_ref().is_some_and(|it| it.publishes());
