@@ -3,9 +3,9 @@
 //! topics stay while the engine is killed and started again, in pages also while credentials expire
 //! and connections are cut; and clients and back ends of several
 //! languages meet with and without the engine between them; and tokens are judged by other
-//! libraries; and browsers log in at real OpenID providers; and Flask-WebSub meets the hub. With `--haproxy` they talk to HAProxy
-//! instead, and all must pass: that tells a fault of the harness from one of the engine. What
-//! HAProxy does not have, flows and topics, is not asked then.
+//! libraries; and browsers log in at real OpenID providers; and Flask-WebSub meets the hub. With
+//! `--haproxy` they talk to HAProxy instead, and all must pass: that tells a fault of the harness
+//! from one of the engine. What HAProxy does not have, flows and topics, is not asked then.
 
 pub mod bench;
 mod browsers;

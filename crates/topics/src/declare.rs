@@ -104,9 +104,10 @@ struct PublishConfig {
     /// for `POST`, `PUT` or both.
     #[allow(dead_code, reason = "read from the tree, as triggers are")]
     http: Option<AnyValue>,
-    /// Who may publish by `http`, over WebSocket (`subscribe.websocket.publish`), by the topic's hub
-    /// (`subscribe.websub`, pings included) and by the path of the profile `axway-streams`. Without it the `auth` of the listener holds for `http`, and by
-    /// the others whoever may subscribe may publish. With `none` everybody may.
+    /// Who may publish by `http`, over WebSocket (`subscribe.websocket.publish`), by a hub
+    /// (`subscribe.websub`, pings too) and by the path of the profile `axway-streams`. Without it
+    /// the `auth` of the listener holds for `http`, and by the others whoever may subscribe may
+    /// publish. With `none` everybody may.
     #[allow(dead_code, reason = "read from the tree, as it is in flows")]
     auth: Option<AnyValue>,
     /// Which web pages may publish by HTTP (CORS): `"*"` for all, or a mapping. In place of that of

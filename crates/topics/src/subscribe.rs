@@ -27,7 +27,6 @@ use crate::channel::{Pace, Policy};
 use crate::codes::{BAD_MODES, BAD_SUBSCRIBE, BAD_VIA};
 use crate::counts::Counts;
 use crate::endpoint::{self, Directory, Endpoint};
-use crate::expressions::ExpressionLimits;
 use crate::only::Only;
 use crate::other_methods::OtherMethods;
 use crate::profile::axway;
@@ -125,8 +124,8 @@ pub(crate) struct SubscribeConfig {
     /// Webhooks: endpoints that get the topic's events as HTTP requests.
     #[allow(dead_code, reason = "read with the places of its names")]
     webhooks: Option<WebhooksConfig>,
-    /// A WebSub hub for the topic: `{}`, or settings. Subscribers register at `/hub` of the listener,
-    /// and `GET PATH` is the topic's newest content. It needs `engine.public_url`.
+    /// A WebSub hub for the topic: `{}`, or settings. Subscribers register at `/hub` of the
+    /// listener, and `GET PATH` is the topic's newest content. It needs `engine.public_url`.
     #[allow(dead_code, reason = "read with the places of its keys")]
     websub: Option<WebSubHubConfig>,
     /// Also serves the topic in the protocol of another system.

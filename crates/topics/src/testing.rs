@@ -104,6 +104,7 @@ pub(crate) fn endpoint(topic: &Arc<Topic>) -> Arc<Endpoint> {
         sse: true,
         websocket: None,
         is_axway: false,
+        websub: false,
     };
     Directory::default().put(topic, (settings, Access::default()), Default::default())
 }

@@ -57,9 +57,9 @@ fn last_time(streams: &Streams, name: &str, info: StreamInfo) -> Result<u64, Str
     last.ok_or_else(|| "the last event is missing".to_owned())
 }
 
-/// Removes a topic for good: its events, how far flows and webhooks have come in it, what
-/// polling for it has learnt, and the subscriptions to its hub. One that is made later under its name is another one, which its ids
-/// tell. Gives the number of cursors of flows that were there.
+/// Removes a topic for good: its events, how far flows and webhooks have come in it, what polling
+/// for it has learnt, and the subscriptions to its hub. One that is made later under its name is
+/// another one, which its ids tell. Gives the number of cursors of flows that were there.
 ///
 /// # Errors
 /// When it is not removed, or only its events are.

@@ -70,7 +70,8 @@ fn flows(bench: &Bench, port: u16, subscriber: u16) -> String {
 ---
 topic: news
 payload: event
-publish: {{ http: {{ listen: \"127.0.0.1:{port}\", methods: [POST], path: /topics/news, tls: {tls} }} }}
+publish:
+  http: {{ listen: \"127.0.0.1:{port}\", method: POST, path: /topics/news, tls: {tls} }}
 subscribe: {{ listen: \"127.0.0.1:{port}\", tls: {tls}, websub: {{}} }}
 ---
 topic: page

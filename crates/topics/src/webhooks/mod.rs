@@ -3,8 +3,8 @@
 //! [`machine`] is one endpoint without input or output: what is sent when, what an answer means,
 //! and what has to be remembered. [`driver`] serves all endpoints of a topic on a worker: it hands
 //! them the topic's events as their [`view`] shows them, has requests sent ([`deliver`], [`post`]),
-//! and notes where they are. Endpoints that are in no file come to it by a [`roster`]. [`state`] is what the process knows of an endpoint by its name, from
-//! one plan to the next.
+//! and notes where they are. Endpoints that are in no file come to it by a [`roster`]. [`state`] is
+//! what the process knows of an endpoint by its name, from one plan to the next.
 
 mod config;
 mod deliver;

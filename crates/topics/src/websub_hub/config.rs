@@ -31,8 +31,8 @@ pub(crate) struct WebSubHubConfig {
     #[schemars(extend("default" = "application/json"))]
     pub content_type: Option<Spanned<String>>,
     /// The URL of the topic, where it is not served by this engine. A ping of its publisher
-    /// (`hub.mode=publish`) has it fetched, behind the egress guard, and published to the topic when
-    /// it has changed.
+    /// (`hub.mode=publish`) has it fetched, behind the egress guard, and published to the topic
+    /// when it has changed.
     pub url: Option<Spanned<String>>,
     /// Whether publishers may send content to the hub: `POST /hub?hub.mode=publish&hub.topic=URL`.
     /// Who may is said by `publish.auth` of the topic.
@@ -54,8 +54,8 @@ pub(crate) struct WebSubHubConfig {
 #[serde(deny_unknown_fields)]
 #[schemars(inline)]
 pub(crate) struct HubRetryConfig {
-    /// The number of retries of content that a subscriber refuses (4xx but 408, 410 and 429), from 0
-    /// to 1000; then the subscriber does not get it.
+    /// The number of retries of content that a subscriber refuses (4xx but 408, 410 and 429), from
+    /// 0 to 1000; then the subscriber does not get it.
     #[schemars(extend("default" = 5))]
     pub times: Option<Spanned<u64>>,
     /// How long content is retried whose delivery fails in any other way, from 1s to 366d; then the

@@ -96,8 +96,8 @@ fn deliveries_that_fail_come_again_and_410_ends_the_subscription() {
     failing.wait_for(1);
     // What it refuses for good it does not get, and the next it does.
     failing.answer_deliveries(400);
-    place.publish("2");
     let before = failing.attempts();
+    place.publish("2");
     wait_long("it has refused three times", || {
         failing.attempts() >= before + 3
     });
