@@ -20,7 +20,7 @@ use serde_json::{Value as Json, json};
 use crate::access::Lock;
 use crate::bounds;
 use crate::caller_limits::CallerLimits;
-use crate::codes::BAD_PUBLISHER;
+use crate::codes::{BAD_HUB, BAD_PUBLISHER};
 use crate::hub::Hub;
 use crate::poll;
 use crate::publisher;
@@ -306,7 +306,13 @@ impl Parts {
         let (Some(config), Some(node)) = (config.subscribe.as_ref(), node.get("subscribe")) else {
             return;
         };
-        let (Some(websub), Some(own)) = (config.websub(), node.get("websub")) else {
+        let Some(own) = node.get("websub") else {
+            return;
+        };
+        let Some(websub) = config.websub() else {
+            let message = "nothing stands under `websub`";
+            let diagnostic = context.report.error(BAD_HUB, own.span, message);
+            diagnostic.hint("write `websub: {}`, or leave it out");
             return;
         };
         let base = config.base(topic.name());

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use component::access::CACHE_FIELD;
 use component::edge::RouteEdge;
 use component::handler::{Handler, LocalFuture, Outcome, Services};
 use message::{Fault, Reply, Request};
@@ -69,12 +70,13 @@ impl ContentHandler {
             None => Reply::new(204),
         };
         reply.headers.append("Link", &*hub.links);
-        // Each event is another content.
-        reply.headers.append("Cache-Control", "no-cache");
-        for (name, value) in fields
-            .into_iter()
-            .filter(|it| it.0 != component::access::CACHE_FIELD)
-        {
+        // Each event is another content, and that of a locked topic is for its caller alone.
+        let cached = match self.0.is_hidden() {
+            true => "private, no-cache",
+            false => "no-cache",
+        };
+        reply.headers.append(CACHE_FIELD, cached);
+        for (name, value) in fields.into_iter().filter(|it| it.0 != CACHE_FIELD) {
             reply.headers.append(name, value);
         }
         Ok(reply)

@@ -1,6 +1,7 @@
 //! Requests that are wrong, callbacks that may not be called, and how much there may be.
 
 use super::*;
+use crate::support::output;
 
 #[test]
 fn requests_that_are_wrong_get_a_reason_in_plain_text() {
@@ -55,6 +56,94 @@ fn requests_that_are_wrong_get_a_reason_in_plain_text() {
     let reply = post(place.port, "/hub", "application/json", "{}");
     assert_eq!(reply.status, 415);
     assert_eq!(get(place.port, "/hub").status, 405);
+    engine.stop();
+}
+
+#[test]
+fn settings_that_cannot_be_are_reported() {
+    let folder = TempDir::new();
+    let public = "engine: { public_url: \"https://api.example\" }\n---\n";
+    for (engine, topic, websub, expected) in [
+        ("", "payload: event", "{}", "needs `engine.public_url`"),
+        (public, "payload: event", "", "websub"),
+        (public, "payload: event", "{ lease: 1s }", ""),
+        (
+            public,
+            "payload: event",
+            "{ lease: 1s, lease_min: 1m }",
+            "is not between",
+        ),
+        (
+            public,
+            "payload: event",
+            "{ lease: 91d, lease_max: 90d }",
+            "is not between",
+        ),
+        (
+            public,
+            "payload: event",
+            "{ lease_max: 367d }",
+            "outside its range",
+        ),
+        (
+            public,
+            "payload: event",
+            "{ content_type: html }",
+            "no media type",
+        ),
+        (
+            public,
+            "payload: event",
+            "{ url: \"ftp://a.example/\" }",
+            "no URL of a topic",
+        ),
+        (
+            public,
+            "payload: event",
+            "{ retry: { times: 1001 } }",
+            "outside its range",
+        ),
+        (
+            public,
+            "payload: event",
+            "{ tls: { server_name: a.example } }",
+            "all hosts",
+        ),
+        (
+            public,
+            "payload: event",
+            "{ secret: abc }",
+            "unknown key `secret`",
+        ),
+        (public, "payload: snapshot", "{}", ""),
+    ] {
+        let text = format!(
+            "{engine}topic: news\n{topic}\npublish: {{ http: POST :8080/news }}\nsubscribe:\n  \
+             websub: {websub}\n"
+        );
+        let file = folder.write("flows.yaml", &text);
+        let result = output(&["check", file.to_str().unwrap()]);
+        let report = String::from_utf8_lossy(&result.stdout).into_owned();
+        let is_refused = !result.status.success();
+        assert_eq!(is_refused, !expected.is_empty(), "{websub}: {report}");
+        assert!(report.contains(expected), "{websub}: {report}");
+    }
+}
+
+/// What is in no file is kept in memory: the topic says so.
+#[test]
+fn a_topic_in_memory_has_a_hub_without_a_data_folder() {
+    let place = Place::with("{}", "payload: event\ndurability: memory");
+    let subscriber = Subscriber::new();
+    let engine = place.run();
+    place.subscribe(&subscriber.callback("/"), &[]);
+    wait_for_subscriptions(&engine, 1);
+    place.publish("1");
+    subscriber.wait_for(1);
+    engine.stop();
+    assert!(!place.folder.path().join("data").exists());
+    let engine = place.run();
+    assert_eq!(count(&engine), 0.0);
     engine.stop();
 }
 
