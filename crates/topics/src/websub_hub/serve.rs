@@ -177,7 +177,8 @@ fn gone(hub: &Arc<HubTopic>, subscribed: &Arc<Subscribed>) -> Arc<dyn Fn() + Sen
         let mut machine = state.machine();
         if machine.gone(&subscribed.topic, callback, version) {
             let topic = &*subscribed.topic;
-            tracing::info!(target: "websub", topic, callback = &**callback, "gone");
+            let host = &**subscribed.callback.host();
+            tracing::info!(target: "websub", topic, host, "gone");
         }
         drop(machine);
         state.changed.notify_one();

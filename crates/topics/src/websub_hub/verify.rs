@@ -72,17 +72,22 @@ impl Asking {
         let verdict = state.machine().answered(id, answer, now);
         self.is_over = true;
         state.count(&topic, !matches!(verdict, Verdict::Failed));
-        let (topic, callback) = (&*topic, callback.as_str());
+        // Not the callback: whoever knows it could send what its owner takes for the hub's.
+        let (url, host) = (&*topic, &**callback.host());
         match verdict {
             Verdict::Subscribed => {
-                tracing::info!(target: "websub", topic, callback, "subscribed");
+                let known = state.topic(url).and_then(|it| it.get(callback.as_str()));
+                match known {
+                    None => tracing::info!(target: "websub", topic = url, host, "subscribed"),
+                    Some(_) => tracing::debug!(target: "websub", topic = url, host, "renewed"),
+                }
             }
             Verdict::Unsubscribed => {
-                tracing::info!(target: "websub", topic, callback, "unsubscribed");
+                tracing::info!(target: "websub", topic = url, host, "unsubscribed");
             }
             Verdict::Failed => {
                 let status = reply.as_ref().map(|it| it.status);
-                tracing::debug!(target: "websub", topic, callback, status, "not verified");
+                tracing::debug!(target: "websub", topic = url, host, status, "not verified");
             }
             Verdict::Denied(denial) => deny(&state, denial, services),
             Verdict::Over => {}
@@ -95,8 +100,8 @@ impl Asking {
 /// Tells a subscriber, once, that it gets nothing any more.
 pub(super) fn deny(state: &Arc<HubState>, denial: Denial, services: &dyn Services) {
     let topic = state.topic(&denial.topic);
-    let (url, callback) = (&*denial.topic, denial.callback.as_str());
-    tracing::info!(target: "websub", topic = url, callback, "denied");
+    let (url, host) = (&*denial.topic, &**denial.callback.host());
+    tracing::info!(target: "websub", topic = url, host, "denied");
     let Some(topic) = topic else {
         return;
     };
@@ -120,8 +125,8 @@ async fn ask(
     let mut target = match services.egress(callback.as_str()) {
         Ok(target) => target,
         Err(refusal) => {
-            let callback = callback.as_str();
-            tracing::debug!(target: "websub", callback, %refusal, "a callback may not be called");
+            let host = &**callback.host();
+            tracing::debug!(target: "websub", host, %refusal, "a callback may not be called");
             return None;
         }
     };
@@ -154,8 +159,8 @@ async fn ask(
     match until(Some(deadline), services, services.call(call)).await? {
         Ok(reply) => Some(reply),
         Err(fault) => {
-            let callback = callback.as_str();
-            tracing::debug!(target: "websub", callback, %fault, "a callback does not answer");
+            let host = &**callback.host();
+            tracing::debug!(target: "websub", host, %fault, "a callback does not answer");
             None
         }
     }
