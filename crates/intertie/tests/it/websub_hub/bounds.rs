@@ -118,7 +118,7 @@ fn settings_that_cannot_be_are_reported() {
         (public, "payload: snapshot", "{}", ""),
     ] {
         let text = format!(
-            "{engine}topic: news\n{topic}\npublish: {{ http: POST :8080/news }}\nsubscribe:\n  \
+            "{engine}topic: news\n{topic}\npublish: {{ http: POST /news }}\nsubscribe:\n  \
              websub: {websub}\n"
         );
         let file = folder.write("flows.yaml", &text);
