@@ -4,6 +4,7 @@
 //! another.
 
 mod entry;
+mod hosts;
 mod inbox;
 mod passing;
 
@@ -21,6 +22,7 @@ use journal::{Change, Keyed};
 use tokio::sync::watch;
 
 use self::entry::Entry;
+use self::hosts::Hosts;
 use self::inbox::{Inbox, Message};
 use self::passing::Passing;
 use super::deliver::{self, Page, Parcel, Report};
@@ -84,6 +86,7 @@ pub(crate) struct Driver {
     behind: usize,
     /// Endpoints that come and go meanwhile.
     passing: Passing,
+    hosts: Hosts,
     is_stopping: bool,
     _listener: Listener,
 }
@@ -133,6 +136,7 @@ impl Driver {
             published,
             behind: 0,
             passing: Passing::default(),
+            hosts: Hosts::default(),
             is_stopping: false,
             _listener: topic.listen(),
             topic: Arc::clone(topic),
@@ -234,7 +238,10 @@ impl Driver {
             let Some(at) = self.ready.pop_front() else {
                 break;
             };
-            self.look_at(at, services);
+            if !self.is_held_up(at) {
+                self.look_at(at, services);
+                self.pass_on(at);
+            }
         }
         self.extend_rings(services);
         self.clear_retired(now);
@@ -281,6 +288,7 @@ impl Driver {
     fn take(&mut self, message: Message, now: Now, services: &dyn Services) {
         match message {
             Message::Finished(at, number, report) => {
+                self.has_ended(at);
                 if let Some(entry) = self.entries.get_mut(at) {
                     entry.finished((number, report), now, services.chance());
                 }
@@ -340,10 +348,15 @@ impl Driver {
                     is_whole,
                 } => {
                     let parcel = entry.parcel(&self.topic, span);
+                    self.has_begun(at);
                     self.send(at, (number, parcel), is_whole, services);
                 }
-                Action::SendGap { number, span } => self.send_gap(at, (number, span), services),
+                Action::SendGap { number, span } => {
+                    self.has_begun(at);
+                    self.send_gap(at, (number, span), services);
+                }
                 Action::Bury { number, span, why } => {
+                    self.has_begun(at);
                     self.bury(at, (number, span), why, services);
                 }
                 // What it has been told may have made it want more.

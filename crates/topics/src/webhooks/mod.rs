@@ -68,7 +68,7 @@ pub(crate) fn read(
     }
     let targets = endpoints.iter().filter_map(|it| match &it.target {
         Destination::Fixed(target) => Some(&target.upstreams),
-        Destination::Guarded(..) => None,
+        Destination::Guarded { .. } => None,
     });
     let upstreams = targets.flatten().map(Arc::clone).collect();
     let known = endpoints.iter().map(|it| (Arc::clone(&it.state), it.start));

@@ -38,10 +38,23 @@ pub(crate) enum Destination {
     Fixed(CallTarget),
     /// To a URL that a user has set, behind the egress guard. What is needed to get there is made
     /// for each request: there may be a hundred thousand such endpoints, most of them idle.
-    Guarded(Origins, Arc<str>),
+    Guarded {
+        origins: Origins,
+        url: Arc<str>,
+        /// The host of the URL.
+        host: Arc<str>,
+    },
 }
 
 impl Destination {
+    /// The host, where a user has chosen it.
+    pub fn host(&self) -> Option<&Arc<str>> {
+        match self {
+            Self::Fixed(_) => None,
+            Self::Guarded { host, .. } => Some(host),
+        }
+    }
+
     /// How a request gets there.
     ///
     /// # Errors
@@ -49,7 +62,7 @@ impl Destination {
     pub fn plan(&self, services: &dyn Services) -> Result<Arc<ForwardPlan>, Fault> {
         match self {
             Self::Fixed(target) => Ok(Arc::clone(&target.plan)),
-            Self::Guarded(origins, url) => {
+            Self::Guarded { origins, url, .. } => {
                 let target = services.egress(url).map_err(|it| it.into_fault())?;
                 Ok(Arc::new(origins.plan(&target)))
             }

@@ -151,10 +151,11 @@ fn make(hub: &Arc<HubTopic>) -> Make {
             state: Arc::clone(&subscribed.state),
             view: Arc::clone(&hub.view),
             policy: Arc::clone(&hub.policy),
-            target: Destination::Guarded(
-                hub.origins.clone(),
-                Arc::clone(subscribed.callback.text()),
-            ),
+            target: Destination::Guarded {
+                origins: hub.origins.clone(),
+                url: Arc::clone(subscribed.callback.text()),
+                host: Arc::clone(subscribed.callback.host()),
+            },
             head: Head::WebSub(HubHead {
                 links: Arc::clone(&hub.links),
                 media_type: Arc::clone(&hub.media_type),

@@ -55,6 +55,8 @@ pub(super) struct Entry {
     /// What has been read for it alone.
     page: VecDeque<Rc<Shown>>,
     is_paging: bool,
+    /// Whether it waits for a place among the requests to its host.
+    pub waits_for_host: bool,
     /// Whether it is gone: nothing is begun for it any more.
     pub is_retired: bool,
     /// Whether it has to be looked at.
@@ -84,6 +86,7 @@ impl Entry {
             held_bytes: 0,
             page: VecDeque::new(),
             is_paging: false,
+            waits_for_host: false,
             is_retired: false,
             is_ready: true,
             is_waiting: false,

@@ -105,6 +105,7 @@ impl Driver {
     }
 
     fn retire(&mut self, at: usize) {
+        self.leaves_host(at);
         if let Some(entry) = self.entries.get_mut(at) {
             entry.is_retired = true;
             self.passing.retired.push(at);
