@@ -132,24 +132,32 @@ fn body(request: &Request) -> Bytes {
     }
 }
 
-/// The topic whose content a request carries: `?hub.mode=publish&hub.topic=URL`.
-fn carries_content(request: &Request) -> Option<Result<String, Refusal>> {
+/// The topics that the query of a publisher names: `?hub.mode=publish&hub.topic=URL`.
+fn published(request: &Request) -> Option<Vec<String>> {
     let query = request.query.as_deref()?;
     let form = Form::parse(query.as_bytes()).ok()?;
     if form.one("hub.mode").ok()? != Some("publish") {
         return None;
     }
-    let mut topics = form.all("hub.topic").chain(form.all("hub.url"));
-    Some(match (topics.next(), topics.next()) {
-        (Some(topic), None) => Ok(topic.to_owned()),
-        _ => Err(refusal(400, "hub.topic names one topic")),
-    })
+    let topics = form.all("hub.topic").chain(form.all("hub.url"));
+    Some(topics.map(str::to_owned).collect())
 }
 
 impl HubHandler {
     async fn answer(&self, request: Request, services: &dyn Services) -> Result<Reply, Failure> {
-        if let Some(topic) = carries_content(&request) {
-            return self.take_content(&topic?, request, services).await;
+        let form = b"application/x-www-form-urlencoded";
+        let is_form = essence(request.headers.get("Content-Type").unwrap_or_default()) == form;
+        let has_body = !body(&request).is_empty();
+        match published(&request).as_deref() {
+            Some([topic]) if has_body && !is_form => {
+                return self.take_content(topic, request, services).await;
+            }
+            Some([topic]) if !has_body => {
+                let topics = [topic.clone()];
+                return self.ping(&topics, &request, services).await;
+            }
+            Some(_) if !is_form => return Err(refusal(400, "hub.topic names one topic").into()),
+            _ => {}
         }
         let body = body(&request);
         if body.len() as u64 > REQUEST_MAX {

@@ -128,6 +128,14 @@ fn a_ping_has_a_topic_fetched_and_delivered_when_it_has_changed() {
     assert!(fetches() <= 5.0, "{}", fetches());
     let other = place.ask(&[("hub.mode", "publish"), ("hub.url", "http://127.0.0.1:1/")]);
     assert_eq!(other.status, 404);
+    // Some publishers ping by the query.
+    *content.lock().unwrap() = "<p>three</p>".to_owned();
+    let query = form(&[("hub.mode", "publish"), ("hub.url", &url)]);
+    let reply = post(place.port, &format!("/hub?{query}"), "text/plain", "");
+    assert_eq!(reply.status, 204, "{}", reply.text());
+    assert_eq!(text(&subscriber.wait_for(3)[2]), "<p>three</p>");
+    let none = post(place.port, "/hub?hub.mode=publish", "text/plain", "a");
+    assert_eq!(none.status, 400, "{}", none.text());
     engine.stop();
 }
 
