@@ -3,9 +3,9 @@
 //! topics stay while the engine is killed and started again, in pages also while credentials expire
 //! and connections are cut; and clients and back ends of several
 //! languages meet with and without the engine between them; and tokens are judged by other
-//! libraries; and browsers log in at real OpenID providers. With `--haproxy` they talk to HAProxy
-//! instead, and all must pass: that tells a fault of the harness from one of the engine. What
-//! HAProxy does not have, flows and topics, is not asked then.
+//! libraries; and browsers log in at real OpenID providers; and Flask-WebSub meets the hub. With
+//! `--haproxy` they talk to HAProxy instead, and all must pass: that tells a fault of the harness
+//! from one of the engine. What HAProxy does not have, flows and topics, is not asked then.
 
 pub mod bench;
 mod browsers;
@@ -25,6 +25,7 @@ mod tests;
 mod tokens;
 pub mod tools;
 mod topics;
+mod websub;
 
 use std::path::Path;
 
@@ -41,7 +42,7 @@ struct Check {
     run: fn(&Bench, &mut Report),
 }
 
-const CHECKS: [Check; 16] = [
+const CHECKS: [Check; 17] = [
     Check {
         name: "h2spec",
         needs: tools::GO,
@@ -116,6 +117,11 @@ const CHECKS: [Check; 16] = [
         name: "identity",
         needs: tools::IDENTITY,
         run: identity::check,
+    },
+    Check {
+        name: "websub",
+        needs: &[],
+        run: websub::check,
     },
     Check {
         name: "packages",

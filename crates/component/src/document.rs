@@ -116,6 +116,10 @@ pub trait EntranceReader {
     /// its own.
     fn listener_auth(&self, address: &ListenAddress) -> Option<&Node>;
 
+    /// `engine.public_url`: how others reach the engine, what stands before each path; without a
+    /// `/` at its end.
+    fn public_url(&self) -> Option<&str>;
+
     /// Reads the limits per caller under a key of a document of this name: `throttle`, `plan`, `by`
     /// and `headers`. Every problem goes into the report; `None` when there was one.
     fn read_gate(

@@ -58,6 +58,8 @@ pub const UNKNOWN_FLOW: Code = Code::new("IT0227");
 pub const BAD_TEST: Code = Code::new("IT0228");
 /// An entry of `engine.trusted_proxies` that is no address.
 pub const BAD_PROXY: Code = Code::new("IT0232");
+/// An `engine.public_url` that is none.
+pub const BAD_PUBLIC_URL: Code = Code::new("IT0233");
 /// An entry of `engine.listeners` that cannot be.
 pub const BAD_LISTENER: Code = Code::new("IT0239");
 /// A name in a test that stands for nothing.
@@ -197,6 +199,10 @@ pub const ALL: &[CodeInfo] = &[
     CodeInfo {
         code: BAD_PROXY,
         title: "bad address of a trusted proxy",
+    },
+    CodeInfo {
+        code: BAD_PUBLIC_URL,
+        title: "bad public URL",
     },
     CodeInfo {
         code: UNKNOWN_IN_TEST,

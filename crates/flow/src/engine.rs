@@ -21,6 +21,7 @@ use crate::bounds::{BODY, Bounds, WAIT};
 use crate::codes::BAD_PROXY;
 use crate::gates::PlanConfig;
 use crate::listeners::{ListenerConfig, Listeners};
+use crate::public_url;
 use crate::secrets::{self, SecretsConfig};
 use crate::trigger::parse_listen;
 
@@ -77,6 +78,9 @@ struct EngineConfig {
     /// Where triggers without a port listen: `host:port`, or `:port` for all interfaces.
     #[schemars(extend("default" = "127.0.0.1:8080"))]
     listen: Option<Spanned<String>>,
+    /// How others reach the engine: what stands before each path, such as `https://api.example`.
+    /// The `Host` of requests is not believed for that. WebSub hubs need it.
+    public_url: Option<Spanned<String>>,
     /// The addresses of proxies in front of the engine, such as `10.0.0.7` or `10.0.0.0/8`. Only
     /// these are believed when they tell who the client is: `X-Forwarded-*`, `X-Real-IP` and
     /// `Forwarded` of others are dropped. The default is none.
@@ -269,6 +273,8 @@ pub(crate) struct Engine {
     pub callers_max: usize,
     pub listen: ListenAddress,
     pub listeners: Arc<Listeners>,
+    /// Without a `/` at its end.
+    pub public_url: Option<Arc<str>>,
     pub settings: Settings,
     pub engine: EngineSettings,
     pub expressions: expr::jq::Limits,
@@ -283,6 +289,7 @@ impl Default for Engine {
                 port: 8080,
             },
             listeners: Arc::default(),
+            public_url: None,
             settings: Settings::default(),
             engine: EngineSettings::default(),
             expressions: expr::jq::Limits::default(),
@@ -356,6 +363,8 @@ fn read(node: &Node, report: &mut Report) -> Engine {
             Err(problem) => problem.put(listen.span, report),
         }
     }
+    let public_url = config.public_url.as_ref();
+    engine.public_url = public_url.and_then(|url| public_url::read(url, report));
     if let Some(config) = &config.secrets {
         secrets::check(config, report);
     }

@@ -30,6 +30,7 @@ mod modifiers;
 mod names;
 mod plain_secrets;
 mod problem;
+mod public_url;
 mod routes;
 mod running;
 pub mod schema;
@@ -294,6 +295,7 @@ fn defaults(engine: &engine::Engine, callers: gates::CallerLimits) -> Defaults {
     Defaults {
         listen: engine.listen.clone(),
         listeners: Arc::clone(&engine.listeners),
+        public_url: engine.public_url.clone(),
         body_max: engine.settings.limits.body,
         body_memory: engine.settings.limits.body_memory,
         expressions: engine.expressions,

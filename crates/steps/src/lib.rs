@@ -68,7 +68,7 @@ pub use http_call::{Asker, CallOptions};
 pub use keyed_state::{KeyedState, KeyedStateHandle};
 pub use oauth2::{Assertion, PrivateKeyConfig, basic_authorization};
 pub use status::status_fault;
-pub use tls::TlsConfig;
+pub use tls::{TlsConfig, read_origins};
 pub use url_template::push_encoded;
 
 use component::definition::{ConnectionDefinition, StepDefinition};

@@ -1,5 +1,6 @@
 //! TLS to an upstream, as a flow file says it.
 
+use component::egress::Origins;
 use component::text::parse_host;
 use component::tls::{FileName, IdentityFiles, Place, TlsVersion, UpstreamTls, Verify};
 use config::{Report, Span, Spanned};
@@ -31,6 +32,22 @@ pub struct TlsConfig {
     /// The minimum version of TLS.
     #[serde(default)]
     min_version: TlsVersion,
+}
+
+/// Makes the upstreams of URLs that users set: `place` is where the settings stand or could stand,
+/// `egress` where a file lets URLs be set. Every problem is reported.
+pub fn read_origins(
+    (tls, place): (Option<&Spanned<TlsConfig>>, Span),
+    egress: Span,
+    report: &mut Report,
+) -> Origins {
+    let settings = read(tls, place, report);
+    if let Some(tls) = tls.filter(|_| settings.server_name.is_some()) {
+        let message = "`server_name` cannot be the name of all hosts";
+        let diagnostic = report.error(BAD_TLS, tls.span, message);
+        diagnostic.hint("leave it out: each host has to show a certificate for its own name");
+    }
+    Origins::new(settings, Some(Place(egress)))
 }
 
 /// Makes the settings of an `https` target.

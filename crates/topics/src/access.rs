@@ -155,6 +155,7 @@ pub(crate) enum Protocol {
     Sse,
     WebSocket,
     Axway,
+    WebSub,
 }
 
 impl Protocol {
@@ -164,6 +165,7 @@ impl Protocol {
             Self::Sse => settings.sse,
             Self::WebSocket => settings.websocket.is_some(),
             Self::Axway => settings.is_axway,
+            Self::WebSub => settings.websub,
         }
     }
 }

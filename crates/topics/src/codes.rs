@@ -12,11 +12,14 @@ pub const UNKNOWN_TOPIC: Code = Code::new("IT0642");
 pub const BAD_SUBSCRIBE: Code = Code::new("IT0660");
 /// A form in which a topic does not come.
 pub const BAD_MODES: Code = Code::new("IT0661");
-/// A way to subscribe that this version does not have.
-pub const NOT_YET: Code = Code::new("IT0662");
+/// A way to subscribe that is no protocol by which clients connect.
+pub const BAD_VIA: Code = Code::new("IT0662");
 
 /// Settings of a webhook that contradict each other, cannot be used or have no effect.
 pub const BAD_WEBHOOK: Code = Code::new("IT0663");
+
+/// Settings of a WebSub hub that contradict each other or cannot be used.
+pub const BAD_HUB: Code = Code::new("IT0671");
 
 /// A source `topic` that cannot be run so.
 pub const BAD_TOPIC_SOURCE: Code = Code::new("IT0643");
@@ -44,12 +47,16 @@ pub const ALL: &[CodeInfo] = &[
         title: "mode that the topic does not have",
     },
     CodeInfo {
-        code: NOT_YET,
-        title: "subscription protocol not available in this version",
+        code: BAD_VIA,
+        title: "no protocol that clients connect by",
     },
     CodeInfo {
         code: BAD_WEBHOOK,
         title: "bad settings of a webhook",
+    },
+    CodeInfo {
+        code: BAD_HUB,
+        title: "bad settings of a WebSub hub",
     },
     CodeInfo {
         code: BAD_TOPIC_SOURCE,

@@ -20,7 +20,7 @@ use serde_json::{Value as Json, json};
 use crate::access::Lock;
 use crate::bounds;
 use crate::caller_limits::CallerLimits;
-use crate::codes::BAD_PUBLISHER;
+use crate::codes::{BAD_HUB, BAD_PUBLISHER};
 use crate::hub::Hub;
 use crate::poll;
 use crate::publisher;
@@ -28,6 +28,7 @@ use crate::settings::{Durability, Keep, Payload, Settings};
 use crate::subscribe::{self, SubscribeConfig};
 use crate::topic::Topic;
 use crate::webhooks;
+use crate::websub_hub;
 
 /// The definition of the document.
 pub const DEFINITION: DocumentDefinition = DocumentDefinition {
@@ -103,9 +104,10 @@ struct PublishConfig {
     /// for `POST`, `PUT` or both.
     #[allow(dead_code, reason = "read from the tree, as triggers are")]
     http: Option<AnyValue>,
-    /// Who may publish by `http`, over WebSocket (`subscribe.websocket.publish`) and by the path of
-    /// the profile `axway-streams`. Without it the `auth` of the listener holds for `http`, and by
-    /// the others whoever may subscribe may publish. With `none` everybody may.
+    /// Who may publish by `http`, over WebSocket (`subscribe.websocket.publish`), by a hub
+    /// (`subscribe.websub`, pings too) and by the path of the profile `axway-streams`. Without it
+    /// the `auth` of the listener holds for `http`, and by the others whoever may subscribe may
+    /// publish. With `none` everybody may.
     #[allow(dead_code, reason = "read from the tree, as it is in flows")]
     auth: Option<AnyValue>,
     /// Which web pages may publish by HTTP (CORS): `"*"` for all, or a mapping. In place of that of
@@ -249,11 +251,11 @@ impl Parts {
             && config.subscribe.as_ref().is_some_and(|it| it.publishes())
         {
             let message = "what clients have signed is judged by `publish.http` only: not over \
-                           WebSocket, and not by `profile`";
+                           WebSocket, by a hub or by `profile`";
             let diagnostic = context.report.error(BAD_PUBLISHER, auth.key_span, message);
             diagnostic.hint(
                 "use a way whose credential stands in the head, such as `jwt`, or leave \
-                 `websocket.publish` and `profile` out",
+                 `websocket.publish`, `websub.publish`, `websub.url` and `profile` out",
             );
         }
         let subscribers_publish = config.subscribe.as_ref().is_some_and(|it| it.publishes());
@@ -286,11 +288,38 @@ impl Parts {
             self.upstreams.extend(upstreams);
         }
         self.read_webhooks((node, config), topic, context);
+        self.read_websub((node, config), topic, context);
         // The last: a topic with a problem is not to be found.
         if let Some(subscribe) = node.get("subscribe") {
             let behind = (limits, before);
             let routes = subscribe::read((subscribe, lock), topic, behind, context);
             self.routes.extend(routes.unwrap_or_default());
+        }
+    }
+
+    fn read_websub(
+        &mut self,
+        (node, config): (&Node, &TopicConfig),
+        topic: &Arc<Topic>,
+        context: &mut DocumentContext<'_>,
+    ) {
+        let (Some(config), Some(node)) = (config.subscribe.as_ref(), node.get("subscribe")) else {
+            return;
+        };
+        let Some(own) = node.get("websub") else {
+            return;
+        };
+        let Some(websub) = config.websub() else {
+            let message = "nothing stands under `websub`";
+            let diagnostic = context.report.error(BAD_HUB, own.span, message);
+            diagnostic.hint("write `websub: {}`, or leave it out");
+            return;
+        };
+        let base = config.base(topic.name());
+        let read = websub_hub::read((websub, own), (node, &base), topic, context);
+        if let Some((source, upstream)) = read {
+            self.sources.push(source);
+            self.upstreams.push(upstream);
         }
     }
 

@@ -53,6 +53,8 @@ pub(crate) struct Settings {
     pub websocket: Option<WebSocket>,
     /// Whether it is served in the manner of Axway Streams too.
     pub is_axway: bool,
+    /// Whether it has a WebSub hub.
+    pub websub: bool,
 }
 
 /// How a topic is served over WebSocket.

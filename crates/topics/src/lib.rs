@@ -10,7 +10,8 @@
 //! them once into a `ring` for all its `reader`s, whose places `seats` keeps. `join` is how a
 //! subscriber comes to a channel. `sse` and `socket` are the endpoints, `subscribe` reads their
 //! settings, `profile` has the manners of other systems. [`websocket`] is what every WebSocket
-//! connection of a client needs. [`websub`] subscribes to topics of other hubs.
+//! connection of a client needs. [`websub`] subscribes to topics of other hubs, `websub_hub` is the
+//! hub of topics.
 
 mod access;
 mod ask;
@@ -63,6 +64,7 @@ mod view;
 pub mod webhooks;
 pub mod websocket;
 pub mod websub;
+mod websub_hub;
 
 use component::definition::StepDefinition;
 use component::document::DocumentDefinition;

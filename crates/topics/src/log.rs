@@ -323,6 +323,11 @@ impl Log {
         })
     }
 
+    /// The last event that everybody sees.
+    pub fn latest(&self) -> Option<Arc<Event>> {
+        self.live().latest.clone()
+    }
+
     /// The id of the next event that everybody will see.
     pub fn next(&self) -> EventId {
         self.id(self.live().next)

@@ -170,7 +170,8 @@ impl Publisher {
     }
 }
 
-fn answer(receipt: &Receipt) -> Reply {
+/// What a publisher is told of an event.
+pub(crate) fn answer(receipt: &Receipt) -> Reply {
     let text = shown(receipt) + "\n";
     Reply::with_content(200, "application/json", text.into_bytes())
 }

@@ -1,5 +1,7 @@
 //! `subscribe:` of a topic: where and how it is subscribed to.
 
+mod expression_limits;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,10 +24,9 @@ use crate::bounds;
 use crate::branch::TICK;
 use crate::caller_limits::CallerLimits;
 use crate::channel::{Pace, Policy};
-use crate::codes::{BAD_MODES, BAD_SUBSCRIBE, NOT_YET};
+use crate::codes::{BAD_MODES, BAD_SUBSCRIBE, BAD_VIA};
 use crate::counts::Counts;
 use crate::endpoint::{self, Directory, Endpoint};
-use crate::expressions::ExpressionLimits;
 use crate::only::Only;
 use crate::other_methods::OtherMethods;
 use crate::profile::axway;
@@ -35,6 +36,7 @@ use crate::sse::{Of, SseHandler};
 use crate::topic::Topic;
 use crate::view::Mode;
 use crate::webhooks::WebhooksConfig;
+use crate::websub_hub::{self, ContentHandler, HubHandler, WebSubHubConfig};
 
 /// Where and how a topic is subscribed to.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -63,7 +65,7 @@ pub(crate) struct SubscribeConfig {
     /// The path above `/sse` and `/ws`. The default is `/topics/NAME`.
     path: Option<Spanned<String>>,
     /// The protocols to subscribe with: `sse`, `websocket`. The default is both. It may be empty
-    /// for a topic with `webhooks`.
+    /// for a topic with `webhooks` or `websub`.
     via: Option<Spanned<Vec<Spanned<Via>>>>,
     /// The modes that subscribers may choose: `snapshot` and `patch` for a topic of snapshots,
     /// `event` for one of events. The default is all that are possible.
@@ -122,6 +124,10 @@ pub(crate) struct SubscribeConfig {
     /// Webhooks: endpoints that get the topic's events as HTTP requests.
     #[allow(dead_code, reason = "read with the places of its names")]
     webhooks: Option<WebhooksConfig>,
+    /// A WebSub hub for the topic: `{}`, or settings. Subscribers register at `/hub` of the
+    /// listener, and `GET PATH` is the topic's newest content. It needs `engine.public_url`.
+    #[allow(dead_code, reason = "read with the places of its keys")]
+    websub: Option<WebSubHubConfig>,
     /// Also serves the topic in the protocol of another system.
     profile: Option<Spanned<Profile>>,
 }
@@ -137,7 +143,7 @@ enum Via {
     WebSocket,
     /// Requests to the subscriber, which `webhooks` switches on.
     Webhook,
-    /// W3C WebSub; not available in this version.
+    /// W3C WebSub, which `websub` switches on.
     WebSub,
 }
 
@@ -228,15 +234,24 @@ impl SubscribeConfig {
         self.webhooks.as_ref()
     }
 
+    /// Its hub.
+    pub fn websub(&self) -> Option<&WebSubHubConfig> {
+        self.websub.as_ref()
+    }
+
     /// Whether clients publish where they subscribe.
     pub fn publishes(&self) -> bool {
         let websocket = self.websocket.as_ref();
-        websocket.is_some_and(|it| it.value.publish) || self.profile.is_some()
+        let hub = self.websub.as_ref();
+        websocket.is_some_and(|it| it.value.publish)
+            || self.profile.is_some()
+            || hub.is_some_and(|it| it.publish || it.url.is_some())
     }
 }
 
 /// The schema of `subscribe`.
 pub(crate) fn complete_schema(schema: &mut Json) {
+    websub_hub::complete_schema(schema);
     for (key, definition) in [
         ("tls", "listener-tls"),
         ("protocols", "protocols"),
@@ -378,6 +393,7 @@ impl Reading<'_> {
             sse: via.contains(&Via::Sse),
             websocket: self.websocket(&via, report),
             is_axway: config.profile.is_some(),
+            websub: config.websub.is_some(),
         })
     }
 
@@ -455,7 +471,8 @@ impl Reading<'_> {
         let Some(via) = &self.config.via else {
             return vec![Via::Sse, Via::WebSocket];
         };
-        if via.value.is_empty() && self.config.webhooks.is_none() {
+        let has_others = self.config.webhooks.is_some() || self.config.websub.is_some();
+        if via.value.is_empty() && !has_others {
             let message = "`via` names no way to subscribe";
             report
                 .error(BAD_SUBSCRIBE, via.span, message)
@@ -468,12 +485,12 @@ impl Reading<'_> {
                     "write `webhooks: { endpoints: { NAME: { url: ..., secret: ... } } }`",
                 ),
                 Via::WebSub => (
-                    "`websub` is not available in this version",
-                    "topics are subscribed to by `sse` and `websocket`",
+                    "`via` names what clients connect to: a WebSub hub is no part of it",
+                    "write `websub: {}` beside it",
                 ),
                 Via::Sse | Via::WebSocket => continue,
             };
-            report.error(NOT_YET, one.span, message).hint(hint);
+            report.error(BAD_VIA, one.span, message).hint(hint);
         }
         via.value.iter().map(|it| it.value).collect()
     }
@@ -566,53 +583,6 @@ impl Reading<'_> {
         }
     }
 
-    fn expression_limits(&self, report: &mut Report) -> ExpressionLimits {
-        let usual = ExpressionLimits::default();
-        let Some(limits) = &self.config.expression_limits else {
-            return usual;
-        };
-        let has_only = self.config.only.is_some();
-        if !self.config.allow_expressions && !has_only {
-            let message = "`expression_limits` has no effect: the topic does not allow expressions";
-            report
-                .error(BAD_SUBSCRIBE, limits.span, message)
-                .hint("add `allow_expressions: true`, or leave this out");
-        }
-        let limits = &limits.value;
-        let distinct = limits.distinct.as_ref().map(|it| it.span);
-        let length = limits.length.as_ref().map(|it| it.span);
-        let asked = [("distinct", distinct), ("length", length)];
-        for (name, span) in asked.iter().filter_map(|it| Some((it.0, it.1?))) {
-            if !self.config.allow_expressions && has_only {
-                let message = format!("`{name}` has no effect: subscribers send no expressions");
-                report
-                    .error(BAD_SUBSCRIBE, span, message)
-                    .hint("add `allow_expressions: true`, or leave this out");
-            }
-        }
-        if let Some(groups) = limits.groups.as_ref().filter(|_| !has_only) {
-            let message = "`groups` has no effect: the topic has no `only`";
-            report
-                .error(BAD_SUBSCRIBE, groups.span, message)
-                .hint("leave it out");
-        }
-        let distinct = bounds::count("distinct", limits.distinct.as_ref(), 1..=1000, report);
-        let range = 1..=10_000;
-        let groups = bounds::count("groups", limits.groups.as_ref(), range, report);
-        let length = bounds::size("length", limits.length.as_ref(), 16..=16 << 10, report);
-        let range = 10_000..=100_000_000;
-        let steps = bounds::count("steps", limits.steps.as_ref(), range, report);
-        let range = 4 << 20..=1 << 30;
-        let memory = bounds::size("memory", limits.memory.as_ref(), range, report);
-        ExpressionLimits {
-            distinct: distinct.map_or(usual.distinct, |it| it as usize),
-            groups: groups.map_or(usual.groups, |it| it as usize),
-            length: length.map_or(usual.length, |it| it as usize),
-            steps: steps.unwrap_or(usual.steps),
-            memory: memory.unwrap_or(usual.memory),
-        }
-    }
-
     fn websocket(&self, via: &[Via], report: &mut Report) -> Option<endpoint::WebSocket> {
         let is_served = via.contains(&Via::WebSocket);
         let Some(config) = &self.config.websocket else {
@@ -700,6 +670,10 @@ impl Routes {
             let handler = self.websocket(Some(&self.endpoint));
             wanted.push(("GET", format!("{base}/ws"), handler));
         }
+        if settings.websub {
+            let handler = ContentHandler(Arc::clone(&self.endpoint));
+            wanted.push(("GET", base.to_owned(), Arc::new(handler)));
+        }
         if let Some(handler) = self.ticket_handler() {
             wanted.push(("POST", format!("{base}/ticket"), Arc::new(handler)));
         }
@@ -732,6 +706,11 @@ impl Routes {
         }
         if settings.websocket.is_some() {
             wanted.push(("GET", "/topics/ws".to_owned(), self.websocket(None)));
+        }
+        if settings.websub {
+            let (directory, listen) = all();
+            let handler = HubHandler { directory, listen };
+            wanted.push(("POST", websub_hub::PATH.to_owned(), Arc::new(handler)));
         }
         if has_profile {
             let (directory, listen) = all();

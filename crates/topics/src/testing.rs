@@ -63,6 +63,7 @@ pub(crate) fn endpoint_settings(listen: &ListenAddress) -> endpoint::Settings {
             window: None,
         }),
         is_axway: false,
+        websub: false,
     }
 }
 
@@ -103,6 +104,7 @@ pub(crate) fn endpoint(topic: &Arc<Topic>) -> Arc<Endpoint> {
         sse: true,
         websocket: None,
         is_axway: false,
+        websub: false,
     };
     Directory::default().put(topic, (settings, Access::default()), Default::default())
 }

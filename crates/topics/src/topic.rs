@@ -22,6 +22,7 @@ use crate::prepare::{self, Item};
 use crate::settings::{Durability, Settings};
 use crate::source::Start;
 use crate::webhooks::EndpointState;
+use crate::websub_hub::HubTopic;
 
 /// The most bytes of an idempotency key.
 pub const KEY_MAX: usize = 256;
@@ -159,6 +160,8 @@ pub struct Topic {
     pub(crate) log: OnceLock<Arc<Log>>,
     /// The endpoints of its webhooks, and where new ones begin.
     webhooks: OnceLock<Vec<(Arc<EndpointState>, Start)>>,
+    /// Its WebSub hub.
+    websub: OnceLock<Arc<HubTopic>>,
     /// Whether the plan of the document is served: until then nobody finds the topic by its name.
     is_served: AtomicBool,
     /// Keeps the thread that orders events.
@@ -173,6 +176,7 @@ impl Topic {
             slot,
             log: OnceLock::new(),
             webhooks: OnceLock::new(),
+            websub: OnceLock::new(),
             is_served: AtomicBool::new(false),
             hub,
         }
@@ -210,6 +214,16 @@ impl Topic {
 
     pub(crate) fn webhooks(&self) -> &[(Arc<EndpointState>, Start)] {
         self.webhooks.get().map_or(&[], Vec::as_slice)
+    }
+
+    /// From here on it has this hub.
+    pub(crate) fn set_websub(&self, hub: Arc<HubTopic>) {
+        // A document is read once.
+        let _ = self.websub.set(hub);
+    }
+
+    pub(crate) fn websub(&self) -> Option<&Arc<HubTopic>> {
+        self.websub.get()
     }
 
     pub(crate) fn log(&self) -> Result<&Arc<Log>, Fault> {

@@ -7,6 +7,7 @@ use crate::event::EventId;
 use crate::poll;
 use crate::topic;
 use crate::webhooks;
+use crate::websub_hub;
 
 /// How many cursors are read at once.
 const SCAN_MAX: usize = 1000;
@@ -56,9 +57,9 @@ fn last_time(streams: &Streams, name: &str, info: StreamInfo) -> Result<u64, Str
     last.ok_or_else(|| "the last event is missing".to_owned())
 }
 
-/// Removes a topic for good: its events, how far flows and webhooks have come in it, and what
-/// polling for it has learnt. One that is made later under its name is another one, which its ids
-/// tell. Gives the number of cursors of flows that were there.
+/// Removes a topic for good: its events, how far flows and webhooks have come in it, what polling
+/// for it has learnt, and the subscriptions to its hub. One that is made later under its name is
+/// another one, which its ids tell. Gives the number of cursors of flows that were there.
 ///
 /// # Errors
 /// When it is not removed, or only its events are.
@@ -66,7 +67,13 @@ pub async fn remove(streams: &Streams, keyed: &Keyed, name: &str) -> Result<usiz
     // First: without their events the rest says nothing, with them it says what not to take again.
     streams.remove(name).await?;
     let cursors = remove_all(keyed, (topic::CURSORS, topic::cursor_key(name, ""))).await?;
-    remove_all(keyed, (webhooks::TABLE, webhooks::key(name, ""))).await?;
+    for table in [
+        webhooks::TABLE,
+        websub_hub::SUBSCRIPTIONS,
+        websub_hub::CURSORS,
+    ] {
+        remove_all(keyed, (table, webhooks::key(name, ""))).await?;
+    }
     let key = Bytes::copy_from_slice(name.as_bytes());
     keyed.delete(poll::MEMORY, key).await?;
     Ok(cursors)

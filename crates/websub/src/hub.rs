@@ -188,6 +188,8 @@ pub enum Change {
 pub struct Verification {
     /// What [`Hub::answered`] is told.
     pub id: u64,
+    /// The topic.
+    pub topic: Arc<str>,
     /// The callback.
     pub callback: Url,
     /// The query of the request, in place of that of the callback.
@@ -221,6 +223,8 @@ pub enum Verdict {
 /// A subscriber that is to be told by `GET`, once, that it gets nothing (any more).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Denial {
+    /// The topic.
+    pub topic: Arc<str>,
     /// The callback.
     pub callback: Url,
     /// The query of the request.
@@ -228,10 +232,11 @@ pub struct Denial {
 }
 
 impl Denial {
-    fn new(topic: &str, callback: &Url, reason: Option<&str>) -> Self {
-        let mut parameters = vec![("hub.mode", "denied"), ("hub.topic", topic)];
+    fn new(topic: &Arc<str>, callback: &Url, reason: Option<&str>) -> Self {
+        let mut parameters = vec![("hub.mode", "denied"), ("hub.topic", &**topic)];
         parameters.extend(reason.map(|it| ("hub.reason", it)));
         Self {
+            topic: Arc::clone(topic),
             query: callback.query_with(parameters),
             callback: callback.clone(),
         }
@@ -499,6 +504,7 @@ impl Hub {
         pending.challenge = Some(challenge);
         Some(Verification {
             id,
+            topic: Arc::clone(&key.0),
             callback: entry.callback.clone(),
             query,
         })

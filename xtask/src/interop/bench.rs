@@ -65,6 +65,10 @@ pub struct Ports {
     pub admin: u16,
     pub topics: u16,
     pub topics_admin: u16,
+    /// The engine with a WebSub hub, and who subscribes to it.
+    pub hub: u16,
+    pub hub_admin: u16,
+    pub subscriber: u16,
 }
 
 /// How much the check `peers` does.
@@ -293,5 +297,8 @@ fn ports() -> Result<Ports, Failure> {
         admin: free()?,
         topics: free()?,
         topics_admin: free()?,
+        hub: free()?,
+        hub_admin: free()?,
+        subscriber: free()?,
     })
 }

@@ -77,6 +77,10 @@ impl EntranceReader for Defaults {
         self.listeners.auth(address)
     }
 
+    fn public_url(&self) -> Option<&str> {
+        self.public_url.as_deref()
+    }
+
     fn read_gate(
         &self,
         node: &Node,

@@ -39,6 +39,8 @@ use crate::trigger::tls::TlsConfig;
 pub(crate) struct Defaults {
     pub listen: ListenAddress,
     pub listeners: Arc<Listeners>,
+    /// How others reach the engine.
+    pub public_url: Option<Arc<str>>,
     pub body_max: u64,
     /// The memory of all bodies, when it is set: no body may be larger.
     pub body_memory: Option<u64>,

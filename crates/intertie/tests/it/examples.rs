@@ -100,6 +100,38 @@ fn the_quick_start_needs_nothing_else() {
     engine.stop();
 }
 
+/// The guide to hubs shows the same files.
+#[test]
+fn a_websub_hub_delivers_to_a_reader_in_another_engine() {
+    let folder = TempDir::new();
+    let (hub_port, reader_port) = (free_port(), free_port());
+    let example = copy(&folder, "websub-hub", &[(":8080", hub_port)]);
+    for file in ["flows.yaml", "reader.yaml"] {
+        let path = example.join(file);
+        let text = std::fs::read_to_string(&path).unwrap();
+        let text = text.replace(":8080", &format!(":{hub_port}"));
+        let text = text.replace("8081", &reader_port.to_string());
+        std::fs::write(&path, text).unwrap();
+    }
+    let data = |name: &str| folder.path().join(name).display().to_string();
+    let hub = Engine::run(
+        &[&example.join("flows.yaml")],
+        &["--data", &data("hub-data")],
+    );
+    let own = ["--data", &data("reader-data")];
+    let reader = Engine::run(&[&example.join("reader.yaml")], &own);
+    let labels = [("flow", "news"), ("step", "websub")];
+    testkit::wait_until("the reader is a subscriber", || {
+        hub.measured("intertie_websub_hub_subscriptions", &labels) == Some(1.0)
+    });
+    let event = "{\"title\": \"Rain in the north\"}";
+    let reply = post(hub_port, "/topics/news", "application/json", event);
+    assert_eq!(reply.status, 200, "{}", reply.text());
+    reader.process.wait_for("news: Rain in the north");
+    reader.stop();
+    hub.stop();
+}
+
 #[test]
 fn a_topic_with_webhooks_sends_its_events_signed() {
     let folder = TempDir::new();

@@ -53,3 +53,4 @@ mod ways;
 mod webhooks;
 mod websocket;
 mod websub;
+mod websub_hub;

@@ -7,14 +7,13 @@ use component::egress::Origins;
 use component::exchange::Exchange;
 use component::forward::ForwardPlan;
 use component::handler::Services;
-use component::tls::Place;
 use config::{Span, Spanned};
 use expr::template::{Part, Template};
 use message::{Fault, Kind, Origin};
 
-use crate::codes::{BAD_CALL, BAD_TLS};
+use crate::codes::BAD_CALL;
 use crate::fields::reads_body;
-use crate::tls::{self, TlsConfig};
+use crate::tls::{TlsConfig, read_origins};
 use crate::url_template::refuse_outside;
 
 /// A URL that a value holds.
@@ -42,13 +41,7 @@ impl Given {
             let diagnostic = context.report.error(BAD_CALL, redirects.span, message);
             diagnostic.hint("leave `redirects` out: the reply of the first host is the reply");
         }
-        let settings = tls::read(tls, to.span, context.report);
-        if let Some(tls) = tls.filter(|_| settings.server_name.is_some()) {
-            let message = "`server_name` cannot be the name of all hosts";
-            let diagnostic = context.report.error(BAD_TLS, tls.span, message);
-            diagnostic.hint("leave it out: each host has to show a certificate for its own name");
-        }
-        let origins = Origins::new(settings, Some(Place(egress)));
+        let origins = read_origins((tls, to.span), egress, context.report);
         context.upstreams.push(Arc::clone(origins.template()));
         Some(Self { url, origins })
     }

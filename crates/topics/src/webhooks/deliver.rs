@@ -104,6 +104,16 @@ impl Parcel {
     /// Tells the endpoint that the events are missing.
     pub async fn send_gap(self, services: &dyn Services) -> Report {
         let now_ms = u64::try_from(services.wall().as_millis()).unwrap_or(u64::MAX);
+        if self.plan.websub().is_some() {
+            // A hub has no word for it: the next content is whole.
+            let count = self.span.count as u64;
+            self.plan
+                .state
+                .counts
+                .gaps
+                .fetch_add(count, Ordering::Relaxed);
+            return Outcome::Delivered.into();
+        }
         let post = Post::gap(&self.plan, self.span, |it| self.topic.id(it), now_ms);
         let report = send(&self.plan, &post, services).await;
         if report.outcome == Outcome::Delivered {
@@ -116,6 +126,16 @@ impl Parcel {
 
     /// Keeps the events as a dead letter.
     pub async fn bury(mut self, why: Why, reason: &str, services: &dyn Services) -> Report {
+        if self.plan.websub().is_some() {
+            // The subscriber has refused it as often as it is asked; it gets the next content.
+            let count = self.span.count as u64;
+            self.plan
+                .state
+                .counts
+                .letters
+                .fetch_add(count, Ordering::Relaxed);
+            return Outcome::Kept.into();
+        }
         let letter = match why {
             Why::Refused => match self.post(true, services).await {
                 Ok(post) => post.letter(&self.plan, reason),
@@ -177,24 +197,7 @@ impl Parcel {
 
 /// Sends a request and judges the reply.
 async fn send(plan: &EndpointPlan, post: &Post, services: &dyn Services) -> Report {
-    let request = post.request(plan, services.wall().as_secs());
-    let deadline = services.now() + plan.timeout;
-    let call = Call {
-        plan: &plan.target.plan,
-        request: &request,
-        body_max: Some(REPLY_MAX),
-        truncates: true,
-        step: "webhook",
-        deadline: Some(deadline),
-    };
-    let replied = component::handler::until(Some(deadline), services, services.call(call)).await;
-    let report = match replied {
-        Some(replied) => judge(replied, services),
-        None => Report {
-            outcome: Outcome::Down { retry_after: None },
-            reason: Some("time-out".to_owned()),
-        },
-    };
+    let report = ask(plan, post, services).await;
     let counts = &plan.state.counts;
     match report.outcome {
         Outcome::Refused => counts.refused.fetch_add(1, Ordering::Relaxed),
@@ -202,6 +205,31 @@ async fn send(plan: &EndpointPlan, post: &Post, services: &dyn Services) -> Repo
         _ => 0,
     };
     report
+}
+
+async fn ask(plan: &EndpointPlan, post: &Post, services: &dyn Services) -> Report {
+    let forward = match plan.target.plan(services) {
+        Ok(forward) => forward,
+        Err(fault) => return judge(Err(fault), services),
+    };
+    let request = post.request(plan, &forward.path, services.wall().as_secs());
+    let deadline = services.now() + plan.timeout;
+    let call = Call {
+        plan: &forward,
+        request: &request,
+        body_max: Some(REPLY_MAX),
+        truncates: true,
+        step: "webhook",
+        deadline: Some(deadline),
+    };
+    let replied = component::handler::until(Some(deadline), services, services.call(call)).await;
+    match replied {
+        Some(replied) => judge(replied, services),
+        None => Report {
+            outcome: Outcome::Down { retry_after: None },
+            reason: Some("time-out".to_owned()),
+        },
+    }
 }
 
 /// What a reply means.

@@ -4,7 +4,9 @@
 //! another.
 
 mod entry;
+mod hosts;
 mod inbox;
+mod passing;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -20,11 +22,14 @@ use journal::{Change, Keyed};
 use tokio::sync::watch;
 
 use self::entry::Entry;
+use self::hosts::Hosts;
 use self::inbox::{Inbox, Message};
+use self::passing::Passing;
 use super::deliver::{self, Page, Parcel, Report};
 use super::machine::{Action, Now, Span, Why};
 use super::plan::EndpointPlan;
-use super::state::{Bell, TABLE};
+use super::roster::Arrivals;
+use super::state::Bell;
 use super::view::{Ring, ViewPlan, Viewer};
 use crate::hub::Hub;
 use crate::log::Log;
@@ -58,7 +63,7 @@ struct View {
 }
 
 /// Serves endpoints.
-pub(super) struct Driver {
+pub(crate) struct Driver {
     topic: Arc<Topic>,
     log: Arc<Log>,
     /// Where it is noted how far endpoints are; nowhere for a topic in memory.
@@ -79,6 +84,9 @@ pub(super) struct Driver {
     published: watch::Receiver<u64>,
     /// How many endpoints have events in memory because they are behind.
     behind: usize,
+    /// Endpoints that come and go meanwhile.
+    passing: Passing,
+    hosts: Hosts,
     is_stopping: bool,
     _listener: Listener,
 }
@@ -127,6 +135,8 @@ impl Driver {
             is_noting: false,
             published,
             behind: 0,
+            passing: Passing::default(),
+            hosts: Hosts::default(),
             is_stopping: false,
             _listener: topic.listen(),
             topic: Arc::clone(topic),
@@ -183,7 +193,7 @@ impl Driver {
         let idle: Vec<usize> = (0..self.entries.len())
             .filter(|at| self.entries.get(*at).is_some_and(Entry::is_idle))
             .collect();
-        let mut changes = Vec::new();
+        let mut changes = self.passing.take_gone();
         for at in &idle {
             if let Some((change, _)) = self.record(*at, now) {
                 changes.push(change);
@@ -206,6 +216,7 @@ impl Driver {
     /// Does what can be done without waiting.
     fn turn(&mut self, services: &dyn Services) {
         let now = self.now(services);
+        self.take_arrivals();
         while let Some(message) = self.inbox.take() {
             self.take(message, now, services);
         }
@@ -227,9 +238,13 @@ impl Driver {
             let Some(at) = self.ready.pop_front() else {
                 break;
             };
-            self.look_at(at, services);
+            if !self.is_held_up(at) {
+                self.look_at(at, services);
+                self.pass_on(at);
+            }
         }
         self.extend_rings(services);
+        self.clear_retired(now);
         self.note(services);
     }
 
@@ -273,6 +288,7 @@ impl Driver {
     fn take(&mut self, message: Message, now: Now, services: &dyn Services) {
         match message {
             Message::Finished(at, number, report) => {
+                self.has_ended(at);
                 if let Some(entry) = self.entries.get_mut(at) {
                     entry.finished((number, report), now, services.chance());
                 }
@@ -332,10 +348,15 @@ impl Driver {
                     is_whole,
                 } => {
                     let parcel = entry.parcel(&self.topic, span);
+                    self.has_begun(at);
                     self.send(at, (number, parcel), is_whole, services);
                 }
-                Action::SendGap { number, span } => self.send_gap(at, (number, span), services),
+                Action::SendGap { number, span } => {
+                    self.has_begun(at);
+                    self.send_gap(at, (number, span), services);
+                }
                 Action::Bury { number, span, why } => {
+                    self.has_begun(at);
                     self.bury(at, (number, span), why, services);
                 }
                 // What it has been told may have made it want more.
@@ -472,10 +493,10 @@ impl Driver {
 
     /// What has to be written of an endpoint, and which version of it that is.
     fn record(&mut self, at: usize, now: Now) -> Option<(Change, u64)> {
-        let entry = self.entries.get_mut(at)?;
+        let entry = self.entries.get_mut(at).filter(|it| !it.is_retired)?;
         let (stored, version) = entry.record(&self.log, now)?;
         let change = Change::Put {
-            table: TABLE.into(),
+            table: entry.plan.state.table.into(),
             key: entry.plan.state.key(),
             value: stored.to_bytes(),
         };
@@ -486,11 +507,12 @@ impl Driver {
     /// Has all that has changed noted, when it is time.
     fn note(&mut self, services: &dyn Services) {
         let now = self.now(services);
-        if self.is_noting || self.dirty.is_empty() || self.note_at.is_none_or(|at| at > now.us) {
+        let has_none = self.dirty.is_empty() && !self.passing.has_gone();
+        if self.is_noting || has_none || self.note_at.is_none_or(|at| at > now.us) {
             return;
         }
         self.note_at = None;
-        let (mut changes, mut written) = (Vec::new(), Vec::new());
+        let (mut changes, mut written) = (self.passing.take_gone(), Vec::new());
         for at in std::mem::take(&mut self.dirty) {
             if let Some((change, version)) = self.record(at, now) {
                 changes.push(change);
@@ -551,7 +573,8 @@ impl Driver {
         let due = self.timers.peek().map(|Reverse((due, _))| *due);
         let note = self
             .note_at
-            .filter(|_| !self.is_noting && !self.dirty.is_empty());
+            .filter(|_| !self.is_noting)
+            .filter(|_| !self.dirty.is_empty() || self.passing.has_gone());
         let due = due.into_iter().chain(note).min();
         waiting.set_timer(due.map(|due| (due, self.began)), services);
         let rung = self.bell.notify.notified();

@@ -10,7 +10,7 @@ use crate::frame::Kind;
 
 /// How an event is a CloudEvent (CloudEvents HTTP Protocol Binding 1.0.2, section 3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum CloudEvents {
+pub(crate) enum CloudEvents {
     /// The body is a JSON object with the event in it.
     Structured,
     /// The body is the event, and headers say the rest.

@@ -8,6 +8,7 @@
 //! outlive the process.
 
 mod backoff;
+mod failures;
 mod queue;
 mod record;
 #[cfg(test)]
@@ -16,11 +17,11 @@ mod tests;
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-pub(super) use self::backoff::Backoff;
+pub(crate) use self::backoff::Backoff;
 use self::backoff::Throttled;
 use self::queue::{Content, Due, Pending};
 use self::record::Kept;
-pub(super) use self::record::{Down, Record, Stopped};
+pub(crate) use self::record::{Down, Record, Stopped};
 
 /// How far beyond the cursor events are looked at.
 pub(super) const WINDOW: u64 = 1024;
@@ -36,7 +37,7 @@ pub(super) struct Now {
 
 /// Which events of an endpoint wait for each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Order {
+pub(crate) enum Order {
     /// All.
     All,
     /// Those with the same key.
@@ -48,7 +49,7 @@ pub(super) enum Order {
 /// Several events in one request: it is sent when there are so many events or bytes, and so long
 /// after the first event at the latest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Batch {
+pub(crate) struct Batch {
     pub count: usize,
     pub bytes: usize,
     /// In microseconds.
@@ -57,7 +58,7 @@ pub(super) struct Batch {
 
 /// How often requests are made: so many in a period, `burst` of them at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Throttle {
+pub(crate) struct Throttle {
     pub requests: u64,
     /// In microseconds.
     pub per: u64,
@@ -66,7 +67,7 @@ pub(super) struct Throttle {
 
 /// How an endpoint is served.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Policy {
+pub(crate) struct Policy {
     pub order: Order,
     /// How many requests may be under way at a time.
     pub concurrent: usize,
@@ -77,6 +78,9 @@ pub(super) struct Policy {
     pub times: u32,
     /// After how long of being down it is disabled, in milliseconds.
     pub disable_after: u64,
+    /// Whether the event that could not be sent for that long is left out, and the next one tried,
+    /// in place of disabling the endpoint.
+    pub drops: bool,
 }
 
 /// An event as an endpoint's view shows it.
@@ -163,6 +167,8 @@ pub(super) enum Notice {
     Refused { tries: u32, is_last: bool },
     /// It has refused to be told of a gap as often as it is asked.
     GapSkipped,
+    /// It could not take an event for so long that it does not get it.
+    Dropped,
 }
 
 /// How the endpoint is.
@@ -630,6 +636,9 @@ impl Machine {
                 self.is_up(now);
                 self.refused(pending, now, random);
             }
+            Outcome::Down { retry_after } if is_probe && self.gives_up(now) => {
+                self.drop_event(&pending, retry_after, now, random);
+            }
             Outcome::Down { retry_after } => {
                 self.put_back(pending);
                 self.has_failed((is_probe, retry_after), now, random);
@@ -665,59 +674,6 @@ impl Machine {
             self.version += 1;
             let after = now.wall_ms.saturating_sub(down.since);
             self.notices.push(Notice::IsUp { after });
-        }
-    }
-
-    fn refused(&mut self, mut pending: Pending, now: Now, random: f64) {
-        pending.tries += 1;
-        self.version += 1;
-        let tries = pending.tries;
-        let is_last = tries > self.policy.times;
-        if is_last && pending.is_gap() {
-            self.notices.push(Notice::GapSkipped);
-            return self.settle(&pending);
-        }
-        self.notices.push(Notice::Refused { tries, is_last });
-        match is_last {
-            true => pending.content = Content::Letter(Why::Refused),
-            false => pending.at = now.us + self.policy.backoff.wait(tries, None, random),
-        }
-        self.put_back(pending);
-    }
-
-    /// The endpoint has not been able to take something.
-    fn has_failed(&mut self, (is_probe, retry_after): (bool, Option<u64>), now: Now, random: f64) {
-        let down = match self.health {
-            Health::Up => {
-                self.notices.push(Notice::IsDown);
-                let since = now.wall_ms;
-                Down { since, failed: 1 }
-            }
-            Health::Down(down, _) if is_probe => {
-                let failed = down.failed.saturating_add(1);
-                Down { failed, ..down }
-            }
-            // It was under way before that was known.
-            Health::Down(..) => return,
-        };
-        self.version += 1;
-        let left = (down.since + self.policy.disable_after).saturating_sub(now.wall_ms);
-        if left == 0 {
-            self.health = Health::Up;
-            return self.stop(Stopped::Down);
-        }
-        let wait = self.policy.backoff.wait(down.failed, retry_after, random);
-        // The last try is made when the time is over.
-        let wait = wait.min(left.saturating_mul(1000));
-        self.health = Health::Down(down, now.us + wait);
-    }
-
-    fn stop(&mut self, stopped: Stopped) {
-        // An operator's word stays.
-        if self.stopped.is_none() {
-            self.stopped = Some(stopped);
-            self.version += 1;
-            self.notices.push(Notice::Disabled(stopped));
         }
     }
 

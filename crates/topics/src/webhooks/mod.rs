@@ -3,8 +3,8 @@
 //! [`machine`] is one endpoint without input or output: what is sent when, what an answer means,
 //! and what has to be remembered. [`driver`] serves all endpoints of a topic on a worker: it hands
 //! them the topic's events as their [`view`] shows them, has requests sent ([`deliver`], [`post`]),
-//! and notes where they are. [`state`] is what the process knows of an endpoint by its name, from
-//! one plan to the next.
+//! and notes where they are. Endpoints that are in no file come to it by a [`roster`]. [`state`] is
+//! what the process knows of an endpoint by its name, from one plan to the next.
 
 mod config;
 mod deliver;
@@ -16,6 +16,7 @@ mod operator;
 mod plan;
 mod post;
 mod read;
+mod roster;
 mod state;
 mod view;
 
@@ -33,12 +34,25 @@ pub(crate) use self::config::WebhooksConfig;
 use self::driver::Driver;
 pub(crate) use self::opening::{Opened, open};
 pub use self::operator::{Listed, Refused, list, operate};
-use self::plan::EndpointPlan;
+use self::plan::{Destination, EndpointPlan};
 pub use self::state::{Command, Health};
 pub(crate) use self::state::{EndpointState, TABLE, key};
 use crate::hub::Hub;
 use crate::poll::NoFlow;
 use crate::topic::Topic;
+
+/// What hubs deliver with: an endpoint of a hub is another head of the same machine.
+pub(crate) mod hub {
+    pub(crate) use super::config::RetryConfig;
+    pub(crate) use super::driver::Driver;
+    pub(crate) use super::is_here;
+    pub(crate) use super::machine::{Order, Policy};
+    pub(crate) use super::plan::{Destination, EndpointPlan, Head, HubHead};
+    pub(crate) use super::read::backoff;
+    pub(crate) use super::roster::{Arrival, Arrivals};
+    pub(crate) use super::state::{Counts, EndpointState, Stored, key};
+    pub(crate) use super::view::{ViewPlan, text};
+}
 
 /// Reads what stands under `subscribe.webhooks` of a topic: what serves the endpoints, and the
 /// systems that it sends to. Every problem is reported; `None` when there is no endpoint.
@@ -52,8 +66,11 @@ pub(crate) fn read(
     if endpoints.is_empty() {
         return None;
     }
-    let all = endpoints.iter().flat_map(|it| it.target.upstreams.iter());
-    let upstreams = all.map(Arc::clone).collect();
+    let targets = endpoints.iter().filter_map(|it| match &it.target {
+        Destination::Fixed(target) => Some(&target.upstreams),
+        Destination::Guarded { .. } => None,
+    });
+    let upstreams = targets.flatten().map(Arc::clone).collect();
     let known = endpoints.iter().map(|it| (Arc::clone(&it.state), it.start));
     topic.set_webhooks(known.collect());
     let source = WebhookSource {
@@ -104,7 +121,7 @@ impl Source for WebhookSource {
 }
 
 /// Whether an endpoint belongs to this worker: the same one whatever plan is served.
-fn is_here(state: &EndpointState, share: Share) -> bool {
+pub(crate) fn is_here(state: &EndpointState, share: Share) -> bool {
     let mut hasher = DefaultHasher::new();
     (&*state.topic, &*state.name).hash(&mut hasher);
     hasher.finish() % share.count.max(1) as u64 == share.number as u64

@@ -3,12 +3,13 @@
 use std::net::Ipv4Addr;
 use std::rc::Rc;
 
+use access::webhook_signer::WebhookSigner;
 use bytes::Bytes;
 use message::{Body, Headers, Method, Request};
 
 use super::envelope::{self, CloudEvents};
 use super::machine::Span;
-use super::plan::EndpointPlan;
+use super::plan::{EndpointPlan, Head, HubHead};
 use super::view::Shown;
 use crate::event::EventId;
 use crate::frame::Kind;
@@ -167,17 +168,38 @@ impl Post {
         headers
     }
 
-    /// The request of a try at this time, signed.
-    pub fn request(&self, plan: &EndpointPlan, seconds: u64) -> Request {
+    /// The header lines of a webhook.
+    fn signed(&self, plan: &EndpointPlan, signer: Option<&WebhookSigner>, seconds: u64) -> Headers {
         let mut headers = self.headers(plan);
         headers.append("webhook-id", &*self.id);
         headers.append("webhook-timestamp", seconds.to_string());
-        if let Some(signer) = &plan.signer {
+        if let Some(signer) = signer {
             headers.append(signer.field(), signer.sign(&self.id, seconds, &self.body));
         }
+        headers
+    }
+
+    /// Those of a hub. The id is no part of the recommendation; subscribers tell repetitions by it.
+    fn hub_headers(&self, head: &HubHead) -> Headers {
+        let mut headers = Headers::new();
+        headers.append("Content-Type", &*head.media_type);
+        headers.append("Link", &*head.links);
+        headers.append("webhook-id", &*self.id);
+        if let Some((secret, method)) = &head.signed {
+            headers.append("X-Hub-Signature", secret.sign(*method, &self.body));
+        }
+        headers
+    }
+
+    /// The request of a try at this time, signed.
+    pub fn request(&self, plan: &EndpointPlan, path: &str, seconds: u64) -> Request {
+        let headers = match &plan.head {
+            Head::Webhook(signer) => self.signed(plan, signer.as_ref(), seconds),
+            Head::WebSub(head) => self.hub_headers(head),
+        };
         Request {
             method: Method::Post,
-            path: plan.target.plan.path.clone(),
+            path: path.to_owned(),
             query: None,
             parameters: Vec::new(),
             headers,

@@ -20,7 +20,7 @@ use super::config::{
 };
 use super::envelope::CloudEvents;
 use super::machine::{Backoff, Batch, Order, Policy, Throttle};
-use super::plan::EndpointPlan;
+use super::plan::{Destination, EndpointPlan, Head};
 use super::post;
 use super::state::EndpointState;
 use super::view::ViewPlan;
@@ -121,8 +121,8 @@ impl Reading<'_> {
         Some(EndpointPlan {
             view: Arc::new(view?),
             policy: Arc::new(policy),
-            target: target?,
-            signer: signer?,
+            target: Destination::Fixed(target?),
+            head: Head::Webhook(signer?),
             timeout,
             letters,
             start: config.start,
@@ -193,6 +193,7 @@ impl Reading<'_> {
             cloudevents,
             source: source.into(),
             result_max: self.topic.settings().body_max,
+            is_text: false,
         })
     }
 
@@ -246,6 +247,7 @@ impl Reading<'_> {
             backoff: backoff(retry, report),
             times: times.unwrap_or(5) as u32,
             disable_after: u64::try_from(disable_after.as_millis()).unwrap_or(u64::MAX),
+            drops: false,
         }
     }
 
@@ -346,7 +348,8 @@ fn throttle(config: &ThrottleConfig, report: &mut Report) -> Throttle {
     }
 }
 
-fn backoff(config: &RetryConfig, report: &mut Report) -> Backoff {
+/// Reads the delays of retries. Every problem is reported.
+pub(crate) fn backoff(config: &RetryConfig, report: &mut Report) -> Backoff {
     let delay = time_or("delay", config.delay.as_ref(), (5 * SECOND, DAY), report);
     let longest = config.delay_max.as_ref();
     let delay_max = time_or("delay_max", longest, (3600 * SECOND, DAY), report);

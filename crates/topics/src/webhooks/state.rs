@@ -20,7 +20,7 @@ pub(crate) const TABLE: &str = "topic-webhooks";
 
 /// What outlives the process of an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Stored {
+pub(crate) struct Stored {
     /// The last event that is done, and all before it.
     pub cursor: String,
     #[serde(flatten)]
@@ -104,7 +104,7 @@ const SHOWN: [(Health, Option<&str>); 5] = [
 
 /// What has happened since the process began.
 #[derive(Debug, Default)]
-pub(super) struct Counts {
+pub(crate) struct Counts {
     pub delivered: AtomicU64,
     pub failed: AtomicU64,
     pub refused: AtomicU64,
@@ -114,7 +114,7 @@ pub(super) struct Counts {
 
 /// Wakes whoever serves endpoints, for one of them.
 #[derive(Debug, Default)]
-pub(super) struct Bell {
+pub(crate) struct Bell {
     rung: Mutex<Vec<usize>>,
     pub notify: Notify,
 }
@@ -128,6 +128,11 @@ impl Bell {
         self.notify.notify_one();
     }
 
+    /// Wakes it for none of them.
+    pub fn nudge(&self) {
+        self.notify.notify_one();
+    }
+
     /// For which of them it has been rung.
     pub fn take(&self) -> Vec<usize> {
         std::mem::take(&mut *self.rung.lock().unwrap_or_else(PoisonError::into_inner))
@@ -138,8 +143,11 @@ impl Bell {
 pub(crate) struct EndpointState {
     pub topic: Arc<str>,
     pub name: Arc<str>,
+    /// The table of the keyed state that has its record.
+    pub(super) table: &'static str,
     slot: Arc<Slot>,
-    pub(super) counts: Counts,
+    /// Subscriptions to a topic's hub share them.
+    pub(super) counts: Arc<Counts>,
     cursor: AtomicU64,
     health: AtomicU8,
     inner: Mutex<Inner>,
@@ -169,14 +177,37 @@ impl EndpointState {
         let state = states.get(key, || Self {
             topic: Arc::clone(topic),
             name: Arc::clone(&name),
+            table: TABLE,
             slot: Arc::clone(slot),
-            counts: Counts::default(),
+            counts: Arc::default(),
             cursor: AtomicU64::new(u64::MAX),
             health: AtomicU8::new(0),
             inner: Mutex::default(),
         });
         Registry::of(states).add(&state);
         state
+    }
+
+    /// One that is no endpoint by a name: operators do not see it, nor has it measures of its own.
+    /// It goes on behind where it is `stored` to be.
+    pub fn unlisted(
+        (topic, slot): (&Arc<str>, &Arc<Slot>),
+        (table, name): (&'static str, Arc<str>),
+        (stored, counts): (Stored, &Arc<Counts>),
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            topic: Arc::clone(topic),
+            name,
+            table,
+            slot: Arc::clone(slot),
+            counts: Arc::clone(counts),
+            cursor: AtomicU64::new(u64::MAX),
+            health: AtomicU8::new(0),
+            inner: Mutex::new(Inner {
+                stored: Some(stored),
+                ..Inner::default()
+            }),
+        })
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {

@@ -27,7 +27,7 @@ const RING_EVENTS: usize = 4096;
 
 /// How an endpoint sees a topic.
 #[derive(Clone, Debug)]
-pub(super) struct ViewPlan {
+pub(crate) struct ViewPlan {
     pub mode: Mode,
     pub filter: Option<Expression>,
     pub select: Option<Expression>,
@@ -38,6 +38,8 @@ pub(super) struct ViewPlan {
     pub source: Arc<str>,
     /// The most bytes of what `select` gives.
     pub result_max: usize,
+    /// Whether a document that is a string is sent as the text that it has.
+    pub is_text: bool,
 }
 
 impl ViewPlan {
@@ -46,7 +48,7 @@ impl ViewPlan {
         let texts = |it: &Self| {
             [&it.filter, &it.select, &it.key].map(|it| it.as_ref().map(|it| it.text().to_owned()))
         };
-        let forms = |it: &Self| (it.mode, it.cloudevents);
+        let forms = |it: &Self| (it.mode, it.cloudevents, it.is_text);
         forms(self) == forms(other) && texts(self) == texts(other)
     }
 
@@ -133,6 +135,9 @@ impl Shown {
             Some(CloudEvents::Structured) => body
                 .sent
                 .get_or_init(|| envelope::structured(plan, self, (kind, &body.plain))),
+            Some(CloudEvents::Binary) | None if plan.is_text => {
+                body.sent.get_or_init(|| text(&body.plain))
+            }
             Some(CloudEvents::Binary) | None => &body.plain,
         };
         Some((kind, sent.clone()))
@@ -156,6 +161,17 @@ impl Shown {
             ShownContent::Failed(reason, document) => reason.len() + document.len(),
         };
         content + size_of::<Self>()
+    }
+}
+
+/// The text of a document that is a string; any other document as it is.
+pub(crate) fn text(document: &Bytes) -> Bytes {
+    if !document.starts_with(b"\"") {
+        return document.clone();
+    }
+    match serde_json::from_slice::<String>(document) {
+        Ok(text) => text.into(),
+        Err(_) => document.clone(),
     }
 }
 
@@ -392,6 +408,7 @@ mod tests {
             cloudevents: None,
             source: "/topics/t".into(),
             result_max: 1 << 20,
+            is_text: false,
         })
     }
 

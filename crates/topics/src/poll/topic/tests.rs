@@ -17,6 +17,10 @@ use crate::settings::Settings;
 struct NoEntrances;
 
 impl EntranceReader for NoEntrances {
+    fn public_url(&self) -> Option<&str> {
+        None
+    }
+
     fn listener_auth(&self, _: &component::trigger::ListenAddress) -> Option<&Node> {
         None
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 
 use super::super::machine::{Action, Item, Machine, Notice, Now, Span, Stopped};
-use super::super::plan::EndpointPlan;
+use super::super::plan::{EndpointPlan, HubHead};
 use super::super::state::{Bell, Command, EndpointState, Stored};
 use super::super::view::Shown;
 use super::{Page, Parcel, Report};
@@ -55,6 +55,10 @@ pub(super) struct Entry {
     /// What has been read for it alone.
     page: VecDeque<Rc<Shown>>,
     is_paging: bool,
+    /// Whether it waits for a place among the requests to its host.
+    pub waits_for_host: bool,
+    /// Whether it is gone: nothing is begun for it any more.
+    pub is_retired: bool,
     /// Whether it has to be looked at.
     pub is_ready: bool,
     /// Whether it waits for what comes next in its view's ring.
@@ -82,6 +86,8 @@ impl Entry {
             held_bytes: 0,
             page: VecDeque::new(),
             is_paging: false,
+            waits_for_host: false,
+            is_retired: false,
             is_ready: true,
             is_waiting: false,
             is_dirty: false,
@@ -103,6 +109,11 @@ impl Entry {
         self.machine.as_ref().is_some_and(|it| !it.is_busy())
     }
 
+    /// Whether something of it is under way.
+    pub fn has_work(&self) -> bool {
+        self.is_paging || self.machine.as_ref().is_some_and(Machine::is_busy)
+    }
+
     /// Gives the endpoint back.
     pub fn release(&mut self) {
         self.machine = None;
@@ -115,6 +126,9 @@ impl Entry {
 
     /// Takes the endpoint, if it is free. Whether it belongs to this driver.
     pub fn prepare(&mut self, log: &Log, (bell, at): (&Arc<Bell>, usize), now: Now) -> bool {
+        if self.is_retired {
+            return false;
+        }
         if self.machine.is_some() {
             return true;
         }
@@ -262,6 +276,9 @@ impl Entry {
     }
 
     fn tell(&self, notice: Notice) {
+        if let Some(head) = self.plan.websub() {
+            return self.tell_hub(head, notice);
+        }
         let (topic, endpoint) = (&*self.plan.state.topic, &*self.plan.state.name);
         let reason = self.last_failure.as_deref().unwrap_or_default();
         match notice {
@@ -293,7 +310,22 @@ impl Entry {
                 target: "topics", topic, endpoint, reason,
                 "a webhook refuses to be told that events are missing"
             ),
+            Notice::Dropped => tracing::error!(
+                target: "topics", topic, endpoint, reason,
+                "a webhook does not get an event: it was down for too long"
+            ),
         }
+    }
+
+    /// The same of a subscription to a hub. Strangers subscribe, so what becomes of each is worth a
+    /// line to those who look for it only; counters have the rest.
+    fn tell_hub(&self, head: &HubHead, notice: Notice) {
+        if notice == Notice::Disabled(Stopped::Gone) {
+            (head.gone)();
+        }
+        let (topic, subscription) = (&*self.plan.state.topic, &*self.plan.state.name);
+        let reason = self.last_failure.as_deref().unwrap_or_default();
+        tracing::debug!(target: "websub", topic, subscription, reason, ?notice, "a subscriber");
     }
 
     /// Whether a timer has to be set for this time.
@@ -357,6 +389,13 @@ impl Entry {
         let is_behind = self.is_paging || !self.page.is_empty();
         let was_behind = std::mem::replace(&mut self.is_behind, is_behind);
         (is_behind != was_behind).then_some(is_behind)
+    }
+
+    /// Frees what has been read for it; whether it was behind.
+    pub fn turned_behind_at_end(&mut self) -> bool {
+        self.page = VecDeque::new();
+        self.held = VecDeque::new();
+        std::mem::take(&mut self.is_behind)
     }
 }
 

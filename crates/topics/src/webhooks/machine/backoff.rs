@@ -4,7 +4,7 @@ use super::Throttle;
 
 /// The waits between tries, in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(in crate::webhooks) struct Backoff {
+pub(crate) struct Backoff {
     pub delay: u64,
     pub factor: f64,
     pub delay_max: u64,

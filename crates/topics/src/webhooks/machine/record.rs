@@ -10,7 +10,7 @@ use super::{Flight, Health, Machine, Now, Policy, Throttled};
 /// Why nothing is sent to an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(in crate::webhooks) enum Stopped {
+pub(crate) enum Stopped {
     /// An operator wants it so.
     Paused,
     /// The receiver has answered 410.
@@ -21,7 +21,7 @@ pub(in crate::webhooks) enum Stopped {
 
 /// An endpoint that takes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::webhooks) struct Down {
+pub(crate) struct Down {
     /// Since when, in milliseconds since 1970.
     pub since: u64,
     /// How many tries have failed.
@@ -43,7 +43,7 @@ pub(super) struct Kept {
 /// What is kept of an endpoint beside its cursor. Numbers are those of events, times milliseconds
 /// since 1970.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::webhooks) struct Record {
+pub(crate) struct Record {
     /// What is done beyond the cursor: first and last of each run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub done: Vec<(u64, u64)>,
@@ -67,7 +67,7 @@ pub(in crate::webhooks) struct Record {
 
 /// A batch that has been begun, or an event that has been refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::webhooks) struct Begun {
+pub(crate) struct Begun {
     pub first: u64,
     pub last: u64,
     #[serde(default, skip_serializing_if = "is_zero")]

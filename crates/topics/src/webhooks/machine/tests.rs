@@ -47,6 +47,7 @@ fn policy(order: Order) -> Policy {
         },
         times: 2,
         disable_after: 3_600_000,
+        drops: false,
     }
 }
 
@@ -80,6 +81,7 @@ struct World {
     /// The bounds of batches that have been sent and not yet been taken.
     bounds: BTreeMap<u64, u64>,
     repeated: usize,
+    dropped: usize,
     crashes: usize,
 }
 
@@ -103,6 +105,7 @@ impl World {
             settled: BTreeSet::new(),
             bounds: BTreeMap::new(),
             repeated: 0,
+            dropped: 0,
             crashes: 0,
         }
     }
@@ -258,9 +261,15 @@ impl World {
         let random = self.random.part();
         self.machine.finished(number, outcome, self.now, random);
         for notice in self.machine.take_notices() {
-            if notice == Notice::GapSkipped {
+            if matches!(notice, Notice::GapSkipped | Notice::Dropped) {
                 self.settled.extend(span.first..=span.last);
             }
+            self.dropped += usize::from(notice == Notice::Dropped);
+            let is_down = notice == Notice::Disabled(Stopped::Down);
+            assert!(
+                !is_down || !self.policy.drops,
+                "it is disabled for being down"
+            );
         }
     }
 
@@ -361,12 +370,13 @@ fn through_json(record: &Record) -> Record {
     serde_json::from_str(&text).unwrap()
 }
 
-fn run(policy: &Policy, seeds: std::ops::Range<u64>) {
+/// Gives how many events were left out.
+fn run(policy: &Policy, seeds: std::ops::Range<u64>) -> usize {
     let seeds = match std::env::var("WEBHOOK_SEEDS") {
         Ok(count) => 0..count.parse().unwrap(),
         Err(_) => seeds,
     };
-    let mut repeated = 0;
+    let (mut repeated, mut dropped) = (0, 0);
     let seeds = match std::env::var("WEBHOOK_SEED") {
         Ok(seed) => seed.parse().unwrap()..seed.parse::<u64>().unwrap() + 1,
         Err(_) => seeds,
@@ -379,29 +389,44 @@ fn run(policy: &Policy, seeds: std::ops::Range<u64>) {
             }
             world.settle();
             world.check();
-            world.repeated
+            (world.repeated, world.dropped)
         });
         match result {
-            Ok(count) => repeated += count,
+            Ok((again, out)) => {
+                repeated += again;
+                dropped += out;
+            }
             Err(_) => panic!("seed {seed}"),
         }
     }
     assert!(repeated > 0, "no crash has made anything come again");
+    dropped
+}
+
+/// As hubs deliver: what could not be sent for long is left out, nothing else is.
+#[test]
+fn what_fails_for_long_is_left_out_in_any_schedule() {
+    let policy = Policy {
+        disable_after: 4_000,
+        drops: true,
+        ..policy(Order::All)
+    };
+    assert!(run(&policy, 0..300) > 0, "nothing was left out");
 }
 
 #[test]
 fn one_after_the_other_in_any_schedule() {
-    run(&policy(Order::All), 0..300);
+    assert_eq!(run(&policy(Order::All), 0..300), 0);
 }
 
 #[test]
 fn several_at_a_time_in_any_schedule() {
-    run(&policy(Order::None), 0..300);
+    assert_eq!(run(&policy(Order::None), 0..300), 0);
 }
 
 #[test]
 fn in_order_by_key_in_any_schedule() {
-    run(&policy(Order::ByKey), 0..300);
+    assert_eq!(run(&policy(Order::ByKey), 0..300), 0);
 }
 
 #[test]
@@ -417,7 +442,7 @@ fn batches_keep_their_bounds_in_any_schedule() {
             concurrent,
             ..policy(order)
         };
-        run(&policy, 0..300);
+        assert_eq!(run(&policy, 0..300), 0);
     }
 }
 
@@ -431,7 +456,7 @@ fn throttled_in_any_schedule() {
         }),
         ..policy(Order::None)
     };
-    run(&policy, 0..200);
+    assert_eq!(run(&policy, 0..200), 0);
 }
 
 /// A machine of so many events of ten bytes.
@@ -583,6 +608,44 @@ fn it_is_disabled_after_a_time_of_being_down_and_stays_so() {
         at(now),
     );
     assert_eq!(sent(again.poll(at(now))).1, 1);
+}
+
+#[test]
+fn an_event_is_dropped_after_a_time_and_the_next_one_tried() {
+    let hub = Policy {
+        disable_after: 5_000,
+        drops: true,
+        ..policy(Order::All)
+    };
+    let mut machine = with_events(hub, 2, at(0));
+    let (mut now, mut sent, mut is_up) = (0, Vec::new(), false);
+    loop {
+        match machine.poll(at(now)) {
+            Action::Send { number, span, .. } => {
+                sent.push((span.first, now / 1_000_000));
+                is_up |= span.first == 2 && now >= 12_000_000;
+                let down = Outcome::Down { retry_after: None };
+                let outcome = if is_up { Outcome::Delivered } else { down };
+                machine.finished(number, outcome, at(now), 0.0);
+            }
+            Action::Wait(Some(until)) => now = until,
+            Action::Wait(None) => break,
+            other => panic!("{other:?}"),
+        }
+    }
+    // The first is tried for five seconds; then comes the second, which has as much time.
+    let firsts: Vec<u64> = sent.iter().filter(|it| it.0 == 1).map(|it| it.1).collect();
+    assert_eq!(firsts, [0, 1, 3, 5]);
+    assert!(
+        is_up && machine.cursor() == 2 && machine.stopped().is_none(),
+        "{sent:?}"
+    );
+    let notices = machine.take_notices();
+    assert!(notices.contains(&Notice::Dropped), "{notices:?}");
+    assert!(
+        matches!(notices.last(), Some(Notice::IsUp { .. })),
+        "{notices:?}"
+    );
 }
 
 #[test]

@@ -1,0 +1,95 @@
+//! What becomes of an event that an endpoint has refused or could not take, and of the endpoint.
+
+use super::queue::{Content, Pending};
+use super::{Down, Health, Machine, Notice, Now, Stopped, Why};
+
+impl Machine {
+    pub(super) fn refused(&mut self, mut pending: Pending, now: Now, random: f64) {
+        pending.tries += 1;
+        self.version += 1;
+        let tries = pending.tries;
+        let is_last = tries > self.policy.times;
+        if is_last && pending.is_gap() {
+            self.notices.push(Notice::GapSkipped);
+            return self.settle(&pending);
+        }
+        self.notices.push(Notice::Refused { tries, is_last });
+        match is_last {
+            true => pending.content = Content::Letter(Why::Refused),
+            false => pending.at = now.us + self.policy.backoff.wait(tries, None, random),
+        }
+        self.put_back(pending);
+    }
+
+    /// Whether an event that has just failed has been tried for as long as events are.
+    pub(super) fn gives_up(&self, now: Now) -> bool {
+        let Health::Down(down, _) = self.health else {
+            return false;
+        };
+        self.policy.drops && now.wall_ms >= down.since.saturating_add(self.policy.disable_after)
+    }
+
+    /// Leaves an event out; the next one has as much time.
+    pub(super) fn drop_event(
+        &mut self,
+        pending: &Pending,
+        retry_after: Option<u64>,
+        now: Now,
+        random: f64,
+    ) {
+        self.has_base = false;
+        self.settle(pending);
+        self.notices.push(Notice::Dropped);
+        if let Health::Down(down, _) = self.health {
+            let failed = down.failed.saturating_add(1);
+            let since = now.wall_ms;
+            let wait = self.policy.backoff.wait(failed, retry_after, random);
+            self.health = Health::Down(Down { since, failed }, now.us + wait);
+        }
+    }
+
+    /// The endpoint has not been able to take something.
+    pub(super) fn has_failed(
+        &mut self,
+        (is_probe, retry_after): (bool, Option<u64>),
+        now: Now,
+        random: f64,
+    ) {
+        let down = match self.health {
+            Health::Up => {
+                self.notices.push(Notice::IsDown);
+                let since = now.wall_ms;
+                Down { since, failed: 1 }
+            }
+            Health::Down(down, _) if is_probe => {
+                let failed = down.failed.saturating_add(1);
+                Down { failed, ..down }
+            }
+            // It was under way before that was known.
+            Health::Down(..) => return,
+        };
+        self.version += 1;
+        let end = down.since.saturating_add(self.policy.disable_after);
+        let left = end.saturating_sub(now.wall_ms);
+        if left == 0 && !self.policy.drops {
+            self.health = Health::Up;
+            return self.stop(Stopped::Down);
+        }
+        let wait = self.policy.backoff.wait(down.failed, retry_after, random);
+        // The last try is made when the time is over.
+        let wait = match left {
+            0 => wait,
+            left => wait.min(left.saturating_mul(1000)),
+        };
+        self.health = Health::Down(down, now.us + wait);
+    }
+
+    pub(super) fn stop(&mut self, stopped: Stopped) {
+        // An operator's word stays.
+        if self.stopped.is_none() {
+            self.stopped = Some(stopped);
+            self.version += 1;
+            self.notices.push(Notice::Disabled(stopped));
+        }
+    }
+}

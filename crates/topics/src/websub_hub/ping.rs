@@ -1,0 +1,186 @@
+//! What publishers tell a hub: that a topic has changed, or its content.
+
+use std::net::Ipv4Addr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use component::handler::{Call, Services, until};
+use message::{Body, Fault, Headers, Method, Request};
+
+use super::plan::HubTopic;
+use super::subscriptions::add;
+use crate::event::Content;
+use crate::keys;
+use crate::topic::{For, Publication, Receipt, Topic, in_time};
+use crate::webhooks::hub::text;
+
+/// How long after a fetch the next one begins at the earliest: whoever pings must not make the
+/// engine ask the publisher without end.
+const GAP: Duration = Duration::from_secs(1);
+
+/// What is known of the fetches of a topic.
+#[derive(Default)]
+pub(crate) struct Pings(Mutex<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    is_fetching: bool,
+    /// Whether another ping has come since the fetch has begun.
+    again: bool,
+    /// When the last one began.
+    last: Option<Instant>,
+    /// The content that it has brought.
+    digest: Option<keys::Digest>,
+}
+
+impl Pings {
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The topic has changed, somebody says: it is fetched, once for all pings that come meanwhile.
+pub(super) fn ping(hub: &Arc<HubTopic>, topic: &Arc<Topic>, services: &dyn Services) {
+    {
+        let mut inner = hub.pings.inner();
+        if std::mem::replace(&mut inner.is_fetching, true) {
+            inner.again = true;
+            return;
+        }
+    }
+    let fetching = Fetching(Arc::clone(hub));
+    let topic = Arc::clone(topic);
+    services.spawn(Box::new(move |services| {
+        Box::pin(async move { fetching.run(&topic, services).await })
+    }));
+}
+
+/// A topic that is being fetched.
+struct Fetching(Arc<HubTopic>);
+
+impl Drop for Fetching {
+    fn drop(&mut self) {
+        self.0.pings.inner().is_fetching = false;
+    }
+}
+
+impl Fetching {
+    async fn run(self, topic: &Arc<Topic>, services: &dyn Services) {
+        let hub = &self.0;
+        loop {
+            let last = hub.pings.inner().last;
+            if let Some(last) = last {
+                services.sleep_until(last + GAP).await;
+            }
+            {
+                let mut inner = hub.pings.inner();
+                inner.again = false;
+                inner.last = Some(services.now());
+            }
+            add(&hub.subscriptions.fetches);
+            if let Err(error) = fetch(hub, topic, services).await {
+                add(&hub.subscriptions.fetch_failures);
+                let (topic, url) = (&**topic.name(), hub.url.as_str());
+                tracing::warn!(target: "websub", topic, url, error, "a topic is not fetched");
+            }
+            let mut inner = hub.pings.inner();
+            if !inner.again {
+                // Before the lock is given up: a ping that comes then begins another one.
+                inner.is_fetching = false;
+                drop(inner);
+                std::mem::forget(self);
+                return;
+            }
+        }
+    }
+}
+
+/// Fetches a topic and publishes it when it has changed.
+async fn fetch(hub: &HubTopic, topic: &Arc<Topic>, services: &dyn Services) -> Result<(), String> {
+    let body = get(hub, topic.settings().body_max as u64, services).await?;
+    let digest = keys::digest(&body);
+    if hub.pings.inner().digest == Some(digest) || is_latest(hub, topic, &body) {
+        return Ok(());
+    }
+    let published = publish(hub, topic, For::default(), body, services).await;
+    published.map_err(|fault| fault.to_string())?;
+    hub.pings.inner().digest = Some(digest);
+    Ok(())
+}
+
+async fn get(hub: &HubTopic, max: u64, services: &dyn Services) -> Result<Bytes, String> {
+    let target = services.egress(hub.url.as_str());
+    let target = target.map_err(|refusal| refusal.to_string())?;
+    let plan = Arc::new(hub.origins.plan(&target));
+    let mut headers = Headers::new();
+    headers.append("Accept", format!("{}, */*;q=0.1", hub.media_type));
+    let request = Request {
+        method: Method::Get,
+        path: target.path,
+        query: None,
+        parameters: Vec::new(),
+        headers,
+        body: Body::Empty,
+        peer: Ipv4Addr::UNSPECIFIED.into(),
+        proxy: None,
+        is_secure: false,
+        certificate: None,
+        caller: None,
+    };
+    let deadline = services.now() + hub.timeout;
+    let call = Call {
+        plan: &plan,
+        request: &request,
+        body_max: Some(max),
+        truncates: false,
+        step: "websub",
+        deadline: Some(deadline),
+    };
+    let reply = until(Some(deadline), services, services.call(call)).await;
+    let reply = reply
+        .ok_or("time-out")?
+        .map_err(|fault| fault.to_string())?;
+    match reply.status {
+        200 => Ok(Bytes::copy_from_slice(reply.body.as_bytes())),
+        status => Err(format!("it answered with status {status}")),
+    }
+}
+
+/// Whether this is what the topic has anyway, as after a restart.
+fn is_latest(hub: &HubTopic, topic: &Topic, body: &Bytes) -> bool {
+    let latest = topic.log().ok().and_then(|log| log.latest());
+    latest.is_some_and(|event| {
+        let whole = match &event.content {
+            Content::Event(body) => body,
+            Content::Snapshot { whole, .. } => whole,
+        };
+        match hub.is_text {
+            true => text(whole) == *body,
+            false => whole == body,
+        }
+    })
+}
+
+/// Publishes content of the topic's media type.
+///
+/// # Errors
+/// `invalid` when it is no JSON, or no UTF-8, and as all that is published.
+pub(super) async fn publish(
+    hub: &HubTopic,
+    topic: &Topic,
+    publisher: For<'_>,
+    content: Bytes,
+    services: &dyn Services,
+) -> Result<Receipt, Fault> {
+    let body = match hub.is_text {
+        false => content,
+        true => {
+            let text = std::str::from_utf8(&content);
+            let text = text.map_err(|_| Fault::invalid("the content is not UTF-8"))?;
+            serde_json::to_vec(text).unwrap_or_default().into()
+        }
+    };
+    let publishing = topic.publish_for(publisher, Publication { body, key: None });
+    in_time(topic, services, publishing).await
+}
