@@ -101,6 +101,10 @@ mod tests {
                 b"<?xml version=\"1.0\" encoding = \"windows-1255\"?><a/>",
                 "<?xml version=\"1.0\" encoding = \"UTF-8\"?><a/>",
             ),
+            (
+                b"<?xml version='1.0' encoding='windows-1255'?><a>\xf9\xec\xe5\xed</a>",
+                "<?xml version='1.0' encoding='UTF-8'?><a>\u{5e9}\u{5dc}\u{5d5}\u{5dd}</a>",
+            ),
             ("<?xml version='1.0' encoding='utf8'?><ä/>".as_bytes(), utf8),
             (&utf16(true), utf8),
             (&utf16(false), utf8),

@@ -246,6 +246,41 @@ fn faults_and_headers_with_a_type_are_elements_of_their_part() {
     assert_eq!(fault.type_name(), "reason");
 }
 
+/// What the binding of a service has that nobody can speak in literal SOAP.
+#[test]
+fn bindings_with_attachments_or_encodings_are_refused_in_clear_words() {
+    let messages = message("in", "<w:part name='x' type='xs:int'/>") + &message("out", "");
+    let service = Service {
+        style: "rpc",
+        messages: &messages,
+        faults: "",
+        header: "",
+    };
+    let sound = service.text();
+    let body = "<w:input><s:body use=\"literal\" namespace=\"u:r\"/></w:input>";
+    let mime = "<w:input><m:multipartRelated xmlns:m=\"http://schemas.xmlsoap.org/wsdl/mime/\">\
+                <m:part><s:body use=\"literal\"/></m:part></m:multipartRelated></w:input>";
+    let encoded = "<w:input><s:body use=\"encoded\" namespace=\"u:r\" \
+                   encodingStyle=\"http://schemas.xmlsoap.org/soap/encoding/\"/></w:input>";
+    for (input, problem, hint) in [
+        (
+            mime,
+            "attachments are not supported",
+            "sends them as xs:base64Binary",
+        ),
+        (encoded, "encoded", "literal"),
+    ] {
+        assert!(sound.contains(body));
+        let wsdl = read(&[("a/s.wsdl", &sound.replace(body, input))]).unwrap();
+        let port = wsdl.port(None).unwrap();
+        let told = wsdl.operation(&port, "Do").map(|_| ()).unwrap_err();
+        let told = format!("{} {told:?}", told.text());
+        assert!(told.contains(problem) && told.contains(hint), "{told}");
+        assert!(told.contains("a/s.wsdl, line "), "{told}");
+    }
+    service.operation();
+}
+
 #[test]
 fn rpc_parts_may_be_elements() {
     let parts = "<w:part name='x' element='t:A'/><w:part name='y' type='xs:int'/>";
