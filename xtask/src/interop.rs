@@ -3,7 +3,8 @@
 //! topics stay while the engine is killed and started again, in pages also while credentials expire
 //! and connections are cut; and clients and back ends of several
 //! languages meet with and without the engine between them; and tokens are judged by other
-//! libraries; and browsers log in at real OpenID providers; and Flask-WebSub meets the hub. With
+//! libraries; and browsers log in at real OpenID providers; and Flask-WebSub meets the hub; and
+//! webhooks are managed by REST as their document says. With
 //! `--haproxy` they talk to HAProxy instead, and all must pass: that tells a fault of the harness
 //! from one of the engine. What HAProxy does not have, flows and topics, is not asked then.
 
@@ -25,6 +26,7 @@ mod tests;
 mod tokens;
 pub mod tools;
 mod topics;
+mod webhooks;
 mod websub;
 
 use std::path::Path;
@@ -122,6 +124,11 @@ const CHECKS: [Check; 17] = [
         name: "websub",
         needs: &[],
         run: websub::check,
+    },
+    Check {
+        name: "webhooks",
+        needs: tools::TOKENS,
+        run: webhooks::check,
     },
     Check {
         name: "packages",

@@ -29,6 +29,7 @@ pub mod oidc;
 mod percent;
 mod random;
 pub mod sealer;
+pub mod sealing_keys;
 mod sha256;
 pub mod signed_body;
 pub mod sigv4;

@@ -7,7 +7,7 @@ use aws_lc_rs::hmac;
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
 use base64ct::{Base64, Encoding as _};
 
-use crate::hex;
+use crate::{hex, random};
 
 /// The most keys of one signer.
 pub const KEYS_MAX: usize = 10;
@@ -116,6 +116,27 @@ impl WebhookSigner {
         });
         public.collect()
     }
+}
+
+/// A new secret for Standard Webhooks: 256 random bits in Base64 behind `whsec_`. `None` when the
+/// system has no random bytes.
+#[must_use]
+pub fn new_secret() -> Option<String> {
+    let bytes: [u8; 32] = random::bytes()?;
+    Some(format!("whsec_{}", Base64::encode_string(&bytes)))
+}
+
+/// A new identifier of 128 random bits in hexadecimal. `None` when the system has no random bytes.
+#[must_use]
+pub fn new_id() -> Option<String> {
+    Some(hex::encode(&random::bytes::<16>()?))
+}
+
+/// A new text that nobody can guess: 256 random bits (base64url). `None` when the system has no
+/// random bytes.
+#[must_use]
+pub fn new_challenge() -> Option<String> {
+    random::text()
 }
 
 fn hmac_key(bytes: &[u8]) -> Box<hmac::Key> {

@@ -27,7 +27,7 @@ use crate::publisher;
 use crate::settings::{Durability, Keep, Payload, Settings};
 use crate::subscribe::{self, SubscribeConfig};
 use crate::topic::Topic;
-use crate::webhooks;
+use crate::webhooks::{self, Managed};
 use crate::websub_hub;
 
 /// The definition of the document.
@@ -287,11 +287,11 @@ impl Parts {
             self.sources.push(source);
             self.upstreams.extend(upstreams);
         }
-        self.read_webhooks((node, config), topic, context);
+        let managed = self.read_webhooks((node, config), topic, context);
         self.read_websub((node, config), topic, context);
         // The last: a topic with a problem is not to be found.
         if let Some(subscribe) = node.get("subscribe") {
-            let behind = (limits, before);
+            let behind = (limits, before, managed);
             let routes = subscribe::read((subscribe, lock), topic, behind, context);
             self.routes.extend(routes.unwrap_or_default());
         }
@@ -323,21 +323,20 @@ impl Parts {
         }
     }
 
+    /// Reads its webhooks; how users manage theirs, if they do.
     fn read_webhooks(
         &mut self,
         (node, config): (&Node, &TopicConfig),
         topic: &Arc<Topic>,
         context: &mut DocumentContext<'_>,
-    ) {
-        let subscribe = config.subscribe.as_ref();
-        let Some(webhooks) = subscribe.and_then(SubscribeConfig::webhooks) else {
-            return;
-        };
-        let node = node.get("subscribe").and_then(|it| it.get("webhooks"));
-        let read = node.and_then(|node| webhooks::read(webhooks, node, topic, context));
-        if let Some((source, upstreams)) = read {
-            self.sources.push(source);
-            self.upstreams.extend(upstreams);
-        }
+    ) -> Option<Arc<Managed>> {
+        let subscribe = config.subscribe.as_ref()?;
+        let webhooks = subscribe.webhooks()?;
+        let node = node.get("subscribe")?.get("webhooks")?;
+        let wishes = subscribe.wishes(topic);
+        let read = webhooks::read(webhooks, node, (topic, wishes), context)?;
+        self.sources.push(read.source);
+        self.upstreams.extend(read.upstreams);
+        read.managed
     }
 }

@@ -85,6 +85,7 @@ pub const SECRETS: &[&str] = &[
     "subscribe.webhooks.endpoints.*.secret",
     "subscribe.webhooks.endpoints.*.secrets",
     "subscribe.webhooks.endpoints.*.headers",
+    "subscribe.webhooks.manage.secrets_key",
 ];
 
 /// The kinds of documents of this crate.

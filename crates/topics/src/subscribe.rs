@@ -1,6 +1,8 @@
 //! `subscribe:` of a topic: where and how it is subscribed to.
 
+mod addresses;
 mod expression_limits;
+mod managed;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,15 +30,11 @@ use crate::codes::{BAD_MODES, BAD_SUBSCRIBE, BAD_VIA};
 use crate::counts::Counts;
 use crate::endpoint::{self, Directory, Endpoint};
 use crate::only::Only;
-use crate::other_methods::OtherMethods;
-use crate::profile::axway;
 use crate::settings::Payload;
-use crate::socket::WebSocketHandler;
-use crate::sse::{Of, SseHandler};
 use crate::topic::Topic;
 use crate::view::Mode;
-use crate::webhooks::WebhooksConfig;
-use crate::websub_hub::{self, ContentHandler, HubHandler, WebSubHubConfig};
+use crate::webhooks::{self, Managed, WebhooksConfig};
+use crate::websub_hub::{self, WebSubHubConfig};
 
 /// Where and how a topic is subscribed to.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -288,7 +286,7 @@ pub(crate) fn check_renamed(topic: &Node, report: &mut Report) -> bool {
 pub(crate) fn read(
     (node, publish): (&Node, Option<Option<Lock>>),
     topic: &Arc<Topic>,
-    (limits, before): (CallerLimits, usize),
+    (limits, before, managed): (CallerLimits, usize, Option<Arc<Managed>>),
     context: &mut DocumentContext<'_>,
 ) -> Option<Vec<DeclaredRoute>> {
     let is_bare = matches!(node.value, Value::Null);
@@ -310,6 +308,7 @@ pub(crate) fn read(
     let settings = reading.settings(listening.as_ref()?, &own, context.report)?;
     let locks = (node.get("auth"), publish);
     let access = reading.access(locks, &settings.listen, context);
+    reading.check_manage(&access, context.report);
     let guard = Guard {
         verb: "subscribe to",
         doors: access
@@ -341,6 +340,7 @@ pub(crate) fn read(
         own,
         guard,
         span: node.span,
+        managed,
     };
     routes.make(&config, context)
 }
@@ -635,6 +635,8 @@ struct Routes {
     own: RouteEdge,
     guard: Guard,
     span: Span,
+    /// How users manage webhooks, if they do.
+    managed: Option<Arc<Managed>>,
 }
 
 /// The methods of a route, its path, and who takes its requests.
@@ -655,79 +657,6 @@ impl Routes {
         door.gives_tickets().then(|| TicketHandler {
             door: Arc::clone(door),
             hides: subscribe.is_some(),
-        })
-    }
-
-    /// What is served at the addresses of this topic alone.
-    fn own_addresses(&self, base: &str) -> Vec<Wanted> {
-        let settings = &self.endpoint.settings;
-        let mut wanted: Vec<Wanted> = Vec::new();
-        if settings.sse {
-            let handler = SseHandler(Of::One(Arc::clone(&self.endpoint)));
-            wanted.push(("GET", format!("{base}/sse"), Arc::new(handler)));
-        }
-        if settings.websocket.is_some() {
-            let handler = self.websocket(Some(&self.endpoint));
-            wanted.push(("GET", format!("{base}/ws"), handler));
-        }
-        if settings.websub {
-            let handler = ContentHandler(Arc::clone(&self.endpoint));
-            wanted.push(("GET", base.to_owned(), Arc::new(handler)));
-        }
-        if let Some(handler) = self.ticket_handler() {
-            wanted.push(("POST", format!("{base}/ticket"), Arc::new(handler)));
-        }
-        wanted
-    }
-
-    /// What answers all other methods there.
-    fn refused(&self, (methods, path, _): &Wanted) -> [Wanted; 2] {
-        let allow = if *methods == "GET" {
-            "GET, HEAD"
-        } else {
-            methods
-        };
-        ["any", "TRACE"].map(|methods| {
-            let endpoint = Arc::clone(&self.endpoint);
-            let handler = OtherMethods { endpoint, allow };
-            (methods, path.clone(), Arc::new(handler) as _)
-        })
-    }
-
-    /// What is served at the addresses that all topics of the listener share.
-    fn shared_addresses(&self, has_profile: bool) -> Vec<Wanted> {
-        let settings = &self.endpoint.settings;
-        let all = || (Arc::clone(&self.directory), settings.listen.clone());
-        let mut wanted: Vec<Wanted> = Vec::new();
-        if settings.sse {
-            let (directory, listen) = all();
-            let handler = SseHandler(Of::Several(directory, listen));
-            wanted.push(("GET", "/topics/sse".to_owned(), Arc::new(handler)));
-        }
-        if settings.websocket.is_some() {
-            wanted.push(("GET", "/topics/ws".to_owned(), self.websocket(None)));
-        }
-        if settings.websub {
-            let (directory, listen) = all();
-            let handler = HubHandler { directory, listen };
-            wanted.push(("POST", websub_hub::PATH.to_owned(), Arc::new(handler)));
-        }
-        if has_profile {
-            let (directory, listen) = all();
-            let handler = SseHandler(Of::Axway(directory, listen));
-            wanted.push(("GET", axway::SSE.to_owned(), Arc::new(handler)));
-            let (directory, listen) = all();
-            let publisher = axway::Publisher::new(directory, listen);
-            wanted.push(("POST", axway::POST.to_owned(), Arc::new(publisher)));
-        }
-        wanted
-    }
-
-    fn websocket(&self, only: Option<&Arc<Endpoint>>) -> Arc<dyn Handler> {
-        Arc::new(WebSocketHandler {
-            directory: Arc::clone(&self.directory),
-            listen: self.endpoint.settings.listen.clone(),
-            only: only.map(Arc::clone),
         })
     }
 
@@ -753,14 +682,19 @@ impl Routes {
             wanted.extend(refused);
         }
         wanted.extend(self.shared_addresses(config.profile.is_some()));
-        let wanted = wanted.into_iter();
-        let routes = wanted.map(|(methods, path, handler)| {
-            let entrance = context.entrances.entrance(
+        let first_managed = wanted.len();
+        wanted.extend(self.managed_addresses(&base));
+        let wanted = wanted.into_iter().enumerate();
+        let routes = wanted.map(|(at, (methods, path, handler))| {
+            let mut entrance = context.entrances.entrance(
                 methods,
                 (&path, span),
                 &self.listening,
                 context.report,
             )?;
+            if at >= first_managed {
+                entrance.http.body_max = webhooks::BODY_MAX;
+            }
             Some(DeclaredRoute {
                 entrance,
                 edge: self.own.clone(),

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -21,7 +21,7 @@ use crate::mailbox::Mailbox;
 use crate::prepare::{self, Item};
 use crate::settings::{Durability, Settings};
 use crate::source::Start;
-use crate::webhooks::EndpointState;
+use crate::webhooks::{EndpointState, Managed};
 use crate::websub_hub::HubTopic;
 
 /// The most bytes of an idempotency key.
@@ -162,6 +162,8 @@ pub struct Topic {
     webhooks: OnceLock<Vec<(Arc<EndpointState>, Start)>>,
     /// Its WebSub hub.
     websub: OnceLock<Arc<HubTopic>>,
+    /// How users manage webhooks, which has the topic itself.
+    managed: OnceLock<Weak<Managed>>,
     /// Whether the plan of the document is served: until then nobody finds the topic by its name.
     is_served: AtomicBool,
     /// Keeps the thread that orders events.
@@ -177,6 +179,7 @@ impl Topic {
             log: OnceLock::new(),
             webhooks: OnceLock::new(),
             websub: OnceLock::new(),
+            managed: OnceLock::new(),
             is_served: AtomicBool::new(false),
             hub,
         }
@@ -207,9 +210,21 @@ impl Topic {
     }
 
     /// From here on it has these webhooks.
-    pub(crate) fn set_webhooks(&self, endpoints: Vec<(Arc<EndpointState>, Start)>) {
+    pub(crate) fn set_webhooks(
+        &self,
+        endpoints: Vec<(Arc<EndpointState>, Start)>,
+        managed: Option<Arc<Managed>>,
+    ) {
         // A document is read once.
         let _ = self.webhooks.set(endpoints);
+        if let Some(managed) = managed {
+            let _ = self.managed.set(Arc::downgrade(&managed));
+        }
+    }
+
+    /// How users manage webhooks, if they do.
+    pub(crate) fn managed(&self) -> Option<Arc<Managed>> {
+        self.managed.get()?.upgrade()
     }
 
     pub(crate) fn webhooks(&self) -> &[(Arc<EndpointState>, Start)] {

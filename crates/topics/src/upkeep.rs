@@ -57,9 +57,10 @@ fn last_time(streams: &Streams, name: &str, info: StreamInfo) -> Result<u64, Str
     last.ok_or_else(|| "the last event is missing".to_owned())
 }
 
-/// Removes a topic for good: its events, how far flows and webhooks have come in it, what polling
-/// for it has learnt, and the subscriptions to its hub. One that is made later under its name is
-/// another one, which its ids tell. Gives the number of cursors of flows that were there.
+/// Removes a topic for good: its events, how far flows and webhooks have come in it, the webhooks
+/// that users have made, what polling for it has learnt, and the subscriptions to its hub. One that
+/// is made later under its name is another one, which its ids tell. Gives the number of cursors of
+/// flows that were there.
 ///
 /// # Errors
 /// When it is not removed, or only its events are.
@@ -68,6 +69,8 @@ pub async fn remove(streams: &Streams, keyed: &Keyed, name: &str) -> Result<usiz
     streams.remove(name).await?;
     let cursors = remove_all(keyed, (topic::CURSORS, topic::cursor_key(name, ""))).await?;
     for table in [
+        // Before the cursors: a subscription without one is damage.
+        webhooks::SUBSCRIPTIONS,
         webhooks::TABLE,
         websub_hub::SUBSCRIPTIONS,
         websub_hub::CURSORS,

@@ -3,6 +3,7 @@
 
 mod crash;
 mod forms;
+mod manage;
 mod operator;
 
 use std::collections::HashMap;

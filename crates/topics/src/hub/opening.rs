@@ -179,6 +179,11 @@ impl PreparedTopics {
     /// Finds out where webhooks are, and notes where new ones begin.
     async fn open_webhooks(&mut self) -> Result<(), OpenError> {
         for (topic, log) in &self.topics {
+            let failed = |why| OpenError::Topic(topic.name().to_string(), why);
+            if let (Some(managed), Some(keyed)) = (topic.managed(), self.hub.keyed()) {
+                let opened = managed.subscriptions.open(log, keyed, &managed.keys).await;
+                opened.map_err(failed)?;
+            }
             let endpoints = topic.webhooks();
             if endpoints.is_empty() {
                 continue;
@@ -186,7 +191,6 @@ impl PreparedTopics {
             let is_on_disk = topic.settings().durability == Durability::Disk;
             let keyed = self.hub.keyed().filter(|_| is_on_disk);
             let opened = webhooks::open(log, endpoints, keyed).await;
-            let failed = |why| OpenError::Topic(topic.name().to_string(), why);
             self.webhooks.push(opened.map_err(failed)?);
         }
         Ok(())
@@ -282,6 +286,10 @@ impl PreparedTopics {
             log.set_settings(settings);
             let before = topic.slot().log();
             topic.slot().set_log(&log);
+            if let (Some(managed), Some(keyed)) = (topic.managed(), self.hub.keyed()) {
+                managed.subscriptions.set_challenges(managed.challenges());
+                managed.subscriptions.reseal(keyed, &managed.keys).await;
+            }
             if let Some(before) = before.filter(|it| !Arc::ptr_eq(it, &log)) {
                 before.end();
             }

@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use steps::TlsConfig;
 
+use super::manage::config::ManageConfig;
 use crate::poll::Anything;
 use crate::source::Start;
 use crate::view::Mode;
@@ -18,7 +19,10 @@ use crate::view::Mode;
 pub(crate) struct WebhooksConfig {
     /// The endpoints by name. Cursor, pause and disablement belong to the name: they survive a
     /// restart and a change of the URL.
+    #[serde(default)]
     pub endpoints: BTreeMap<String, EndpointConfig>,
+    /// Lets callers of the topic have webhooks of their own by REST: `PATH/webhooks`.
+    pub manage: Option<Spanned<ManageConfig>>,
 }
 
 /// An endpoint that gets a topic's events as HTTP requests (`POST`).

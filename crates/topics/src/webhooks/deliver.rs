@@ -5,12 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use bytes::Bytes;
 use component::handler::{Call, Services};
 use message::{Fault, Reply};
 use steps::status_fault;
 
+use super::attempts::{Attempt, redacted};
 use super::machine::{Outcome, Span, Why};
-use super::plan::EndpointPlan;
+use super::plan::{EndpointPlan, Outgoing};
 use super::post::Post;
 use super::view::{Shown, ViewPlan, Viewer};
 use crate::topic::{History, Topic};
@@ -36,6 +38,10 @@ pub(super) struct Parcel {
 pub(super) struct Report {
     pub outcome: Outcome,
     pub reason: Option<String>,
+    /// The status of the reply, where there was one.
+    status: Option<u16>,
+    /// What owners of the endpoint may see of it.
+    shown: Bytes,
 }
 
 impl From<Outcome> for Report {
@@ -43,6 +49,8 @@ impl From<Outcome> for Report {
         Self {
             outcome,
             reason: None,
+            status: None,
+            shown: Bytes::new(),
         }
     }
 }
@@ -197,25 +205,54 @@ impl Parcel {
 
 /// Sends a request and judges the reply.
 async fn send(plan: &EndpointPlan, post: &Post, services: &dyn Services) -> Report {
-    let report = ask(plan, post, services).await;
+    let (start, wall) = (services.now(), services.wall());
+    let (report, secrets) = match plan.outgoing(services) {
+        Ok(outgoing) => {
+            let report = call(plan, post, &outgoing, services).await;
+            (report, outgoing.secrets)
+        }
+        Err(reason) => {
+            let report = Report {
+                outcome: Outcome::Down { retry_after: None },
+                reason: Some(reason),
+                status: None,
+                shown: Bytes::from_static(b"the URL may not be called"),
+            };
+            (report, Vec::new())
+        }
+    };
     let counts = &plan.state.counts;
     match report.outcome {
         Outcome::Refused => counts.refused.fetch_add(1, Ordering::Relaxed),
         Outcome::Down { .. } | Outcome::Gone => counts.failed.fetch_add(1, Ordering::Relaxed),
         _ => 0,
     };
+    let took = services.now().saturating_duration_since(start).as_millis();
+    let attempt = Attempt {
+        at_ms: u64::try_from(wall.as_millis()).unwrap_or(u64::MAX),
+        took_ms: u64::try_from(took).unwrap_or(u64::MAX),
+        id: post.id.as_str().into(),
+        status: report.status,
+        is_accepted: report.outcome == Outcome::Delivered,
+        shown: redacted(&report.shown, &secrets),
+    };
+    let of = (&plan.state.topic, &plan.state.name);
+    if let Some(attempts) = &plan.attempts {
+        attempts.add(of, attempt);
+    }
     report
 }
 
-async fn ask(plan: &EndpointPlan, post: &Post, services: &dyn Services) -> Report {
-    let forward = match plan.target.plan(services) {
-        Ok(forward) => forward,
-        Err(fault) => return judge(Err(fault), services),
-    };
-    let request = post.request(plan, &forward.path, services.wall().as_secs());
+async fn call(
+    plan: &EndpointPlan,
+    post: &Post,
+    outgoing: &Outgoing,
+    services: &dyn Services,
+) -> Report {
+    let request = post.request(plan, services.wall().as_secs(), outgoing);
     let deadline = services.now() + plan.timeout;
     let call = Call {
-        plan: &forward,
+        plan: &outgoing.forward,
         request: &request,
         body_max: Some(REPLY_MAX),
         truncates: true,
@@ -228,6 +265,8 @@ async fn ask(plan: &EndpointPlan, post: &Post, services: &dyn Services) -> Repor
         None => Report {
             outcome: Outcome::Down { retry_after: None },
             reason: Some("time-out".to_owned()),
+            status: None,
+            shown: Bytes::from_static(b"time-out"),
         },
     }
 }
@@ -243,12 +282,25 @@ fn judge(replied: Result<Reply, Fault>, services: &dyn Services) -> Report {
                     retry_after: fault.retry_after.map(micros),
                 },
                 reason: Some(fault.to_string()),
+                status: None,
+                // Without what the log has of the address.
+                shown: fault.detail.as_bytes().to_vec().into(),
             };
         }
     };
+    let (status, shown) = (
+        Some(reply.status),
+        Bytes::copy_from_slice(reply.body.as_bytes()),
+    );
     let retry_after = || status_fault(&reply, services).retry_after.map(micros);
     let outcome = match reply.status {
-        200..=299 => return Outcome::Delivered.into(),
+        200..=299 => {
+            return Report {
+                status,
+                shown,
+                ..Outcome::Delivered.into()
+            };
+        }
         410 => Outcome::Gone,
         408 | 429 => Outcome::Down {
             retry_after: retry_after(),
@@ -260,14 +312,16 @@ fn judge(replied: Result<Reply, Fault>, services: &dyn Services) -> Report {
     };
     let text = String::from_utf8_lossy(reply.body.as_bytes());
     let text: String = text.trim().chars().take(SHOWN_MAX).collect();
-    let status = reply.status;
+    let code = reply.status;
     let reason = match text.is_empty() {
-        true => format!("status {status}"),
-        false => format!("status {status}: {text}"),
+        true => format!("status {code}"),
+        false => format!("status {code}: {text}"),
     };
     Report {
         outcome,
         reason: Some(reason),
+        status,
+        shown,
     }
 }
 

@@ -3,6 +3,7 @@
 //! writing are tasks of their own that report to its [`Inbox`], so that no endpoint waits for
 //! another.
 
+mod entries;
 mod entry;
 mod hosts;
 mod inbox;
@@ -18,15 +19,17 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use component::handler::{LocalFuture, Services, within};
+use component::resources::Share;
 use journal::{Change, Keyed};
 use tokio::sync::watch;
 
-use self::entry::Entry;
+use self::entries::Entries;
 use self::hosts::Hosts;
 use self::inbox::{Inbox, Message};
 use self::passing::Passing;
 use super::deliver::{self, Page, Parcel, Report};
 use super::machine::{Action, Now, Span, Why};
+use super::manage::Managed;
 use super::plan::EndpointPlan;
 use super::roster::Arrivals;
 use super::state::Bell;
@@ -60,6 +63,19 @@ struct View {
     is_extending: bool,
     /// The endpoints that wait for what comes next in the ring.
     waiting: Vec<usize>,
+    /// How many endpoints have it. One that none has is free for another one.
+    users: usize,
+}
+
+/// What a driver serves.
+pub(crate) struct Served<'a> {
+    pub topic: &'a Arc<Topic>,
+    pub hub: &'a Hub,
+    /// The endpoints of a file that belong to the worker.
+    pub files: Vec<Arc<EndpointPlan>>,
+    /// The subscriptions of users, of which it serves those that belong to the worker.
+    pub managed: Option<&'a Arc<Managed>>,
+    pub share: Share,
 }
 
 /// Serves endpoints.
@@ -68,7 +84,9 @@ pub(crate) struct Driver {
     log: Arc<Log>,
     /// Where it is noted how far endpoints are; nowhere for a topic in memory.
     keyed: Option<Keyed>,
-    entries: Vec<Entry>,
+    entries: Entries,
+    managed: Option<Arc<Managed>>,
+    share: Share,
     views: Vec<View>,
     /// The endpoints that have to be looked at.
     ready: VecDeque<usize>,
@@ -93,39 +111,19 @@ pub(crate) struct Driver {
 
 impl Driver {
     /// For those endpoints of a topic. None when the topic is not open.
-    pub fn new(
-        topic: &Arc<Topic>,
-        hub: &Hub,
-        plans: impl Iterator<Item = Arc<EndpointPlan>>,
-        services: &dyn Services,
-    ) -> Option<Self> {
+    pub fn new(served: Served<'_>, services: &dyn Services) -> Option<Self> {
+        let topic = served.topic;
         let log = Arc::clone(topic.log().ok()?);
-        let published = log.changes();
-        let next = *published.borrow();
-        let mut views: Vec<View> = Vec::new();
-        let entries = plans.map(|plan| {
-            let same = views.iter().position(|it| it.plan.is_same(&plan.view));
-            let view = same.unwrap_or_else(|| {
-                views.push(View {
-                    plan: Arc::clone(&plan.view),
-                    ring: Ring::at(next),
-                    viewer: None,
-                    is_extending: false,
-                    waiting: Vec::new(),
-                });
-                views.len() - 1
-            });
-            Entry::new(plan, view)
-        });
-        let entries: Vec<Entry> = entries.collect();
         let is_on_disk = topic.settings().durability == Durability::Disk;
-        let ready = (0..entries.len()).collect();
-        Some(Self {
+        let mut driver = Self {
+            published: log.changes(),
             log,
-            keyed: hub.keyed().filter(|_| is_on_disk).cloned(),
-            entries,
-            views,
-            ready,
+            keyed: served.hub.keyed().filter(|_| is_on_disk).cloned(),
+            entries: Entries::default(),
+            managed: served.managed.cloned(),
+            share: served.share,
+            views: Vec::new(),
+            ready: VecDeque::new(),
             timers: BinaryHeap::new(),
             began: services.now(),
             bell: Arc::default(),
@@ -133,14 +131,16 @@ impl Driver {
             dirty: Vec::new(),
             note_at: None,
             is_noting: false,
-            published,
             behind: 0,
             passing: Passing::default(),
             hosts: Hosts::default(),
             is_stopping: false,
             _listener: topic.listen(),
             topic: Arc::clone(topic),
-        })
+        };
+        served.files.into_iter().for_each(|plan| driver.add(plan));
+        driver.add_subscribed();
+        Some(driver)
     }
 
     fn now(&self, services: &dyn Services) -> Now {
@@ -170,7 +170,7 @@ impl Driver {
         if !self.is_noting {
             self.release_idle(services).await;
         }
-        if self.entries.iter().any(Entry::is_taken) {
+        if self.has_taken() {
             services.spawn(Box::new(move |services| Box::pin(self.finish(services))));
         }
     }
@@ -178,7 +178,7 @@ impl Driver {
     /// Waits for what is under way, and gives each endpoint back when it is done.
     async fn finish(mut self, services: &dyn Services) {
         let mut waiting = Waiting::default();
-        while self.entries.iter().any(Entry::is_taken) {
+        while self.has_taken() {
             self.wait(&mut waiting, None, services).await;
             self.turn(services);
             if !self.is_noting {
@@ -190,9 +190,8 @@ impl Driver {
     /// Gives endpoints back that have nothing under way, after the last note.
     async fn release_idle(&mut self, services: &dyn Services) {
         let now = self.now(services);
-        let idle: Vec<usize> = (0..self.entries.len())
-            .filter(|at| self.entries.get(*at).is_some_and(Entry::is_idle))
-            .collect();
+        let idle = self.entries.iter().filter(|(_, it)| it.is_idle());
+        let idle: Vec<usize> = idle.map(|(at, _)| at).collect();
         let mut changes = self.passing.take_gone();
         for at in &idle {
             if let Some((change, _)) = self.record(*at, now) {
@@ -211,6 +210,10 @@ impl Driver {
                 entry.release();
             }
         }
+    }
+
+    fn has_taken(&self) -> bool {
+        self.entries.iter().any(|(_, it)| it.is_taken())
     }
 
     /// Does what can be done without waiting.
@@ -244,7 +247,7 @@ impl Driver {
             }
         }
         self.extend_rings(services);
-        self.clear_retired(now);
+        self.let_go(now);
         self.note(services);
     }
 
@@ -332,8 +335,14 @@ impl Driver {
             return;
         };
         entry.is_ready = false;
+        if entry.is_retired && !entry.is_taken() {
+            return;
+        }
         if self.is_stopping || !entry.prepare(&self.log, (&self.bell, at), now) {
             return;
+        }
+        if entry.is_retired {
+            return self.settle_down(at, now);
         }
         let is_asked = entry.obey(now);
         let left = loop {
@@ -367,15 +376,20 @@ impl Driver {
         if let Action::Wait(Some(due)) = left {
             self.set_timer(at, due);
         }
+        self.settle_down(at, now);
+        if is_asked || left == Action::Note {
+            self.note_at = Some(now.us);
+        }
+    }
+
+    /// After a look at an endpoint.
+    fn settle_down(&mut self, at: usize, now: Now) {
         let Some(entry) = self.entries.get_mut(at) else {
             return;
         };
         if entry.settle_down() {
             self.dirty.push(at);
             self.note_at.get_or_insert(now.us + NOTE_AFTER);
-        }
-        if is_asked || left == Action::Note {
-            self.note_at = Some(now.us);
         }
         match entry.turned_behind() {
             Some(true) => self.behind += 1,
@@ -493,7 +507,7 @@ impl Driver {
 
     /// What has to be written of an endpoint, and which version of it that is.
     fn record(&mut self, at: usize, now: Now) -> Option<(Change, u64)> {
-        let entry = self.entries.get_mut(at).filter(|it| !it.is_retired)?;
+        let entry = self.entries.get_mut(at)?;
         let (stored, version) = entry.record(&self.log, now)?;
         let change = Change::Put {
             table: entry.plan.state.table.into(),

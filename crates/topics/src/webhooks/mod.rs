@@ -3,14 +3,18 @@
 //! [`machine`] is one endpoint without input or output: what is sent when, what an answer means,
 //! and what has to be remembered. [`driver`] serves all endpoints of a topic on a worker: it hands
 //! them the topic's events as their [`view`] shows them, has requests sent ([`deliver`], [`post`]),
-//! and notes where they are. Endpoints that are in no file come to it by a [`roster`]. [`state`] is
-//! what the process knows of an endpoint by its name, from one plan to the next.
+//! and notes where they are. [`state`] is what the process knows of an endpoint by its name, from
+//! one plan to the next. [`subscriptions`] are the endpoints that users have made by REST,
+//! [`manage`] is that REST interface, [`attempts`] what endpoints have answered lately. Those of
+//! hubs come to a driver by a [`roster`].
 
+mod attempts;
 mod config;
 mod deliver;
 mod driver;
 mod envelope;
 mod machine;
+mod manage;
 mod opening;
 mod operator;
 mod plan;
@@ -18,6 +22,7 @@ mod post;
 mod read;
 mod roster;
 mod state;
+mod subscriptions;
 mod view;
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -31,12 +36,15 @@ use component::source::{Source, SourcePlan, Started};
 use component::upstream::UpstreamPlan;
 
 pub(crate) use self::config::WebhooksConfig;
-use self::driver::Driver;
+use self::driver::{Driver, Served};
+pub(crate) use self::manage::{BODY_MAX, ExpressionBounds, Managed, Wishes, routes};
 pub(crate) use self::opening::{Opened, open};
 pub use self::operator::{Listed, Refused, list, operate};
-use self::plan::{Destination, EndpointPlan};
+use self::plan::EndpointPlan;
 pub use self::state::{Command, Health};
 pub(crate) use self::state::{EndpointState, TABLE, key};
+pub(crate) use self::subscriptions::SUBSCRIPTIONS;
+use crate::codes::BAD_WEBHOOK;
 use crate::hub::Hub;
 use crate::poll::NoFlow;
 use crate::topic::Topic;
@@ -44,46 +52,72 @@ use crate::topic::Topic;
 /// What hubs deliver with: an endpoint of a hub is another head of the same machine.
 pub(crate) mod hub {
     pub(crate) use super::config::RetryConfig;
-    pub(crate) use super::driver::Driver;
+    pub(crate) use super::driver::{Driver, Served};
     pub(crate) use super::is_here;
     pub(crate) use super::machine::{Order, Policy};
-    pub(crate) use super::plan::{Destination, EndpointPlan, Head, HubHead};
+    pub(crate) use super::plan::{Destination, EndpointPlan, Subscriber};
     pub(crate) use super::read::backoff;
     pub(crate) use super::roster::{Arrival, Arrivals};
     pub(crate) use super::state::{Counts, EndpointState, Stored, key};
     pub(crate) use super::view::{ViewPlan, text};
 }
 
-/// Reads what stands under `subscribe.webhooks` of a topic: what serves the endpoints, and the
-/// systems that it sends to. Every problem is reported; `None` when there is no endpoint.
+/// What comes of `subscribe.webhooks`.
+pub(crate) struct Webhooks {
+    /// What serves the endpoints.
+    pub source: SourcePlan,
+    /// The systems that it sends to.
+    pub upstreams: Vec<Arc<UpstreamPlan>>,
+    /// How users manage webhooks, if they do.
+    pub managed: Option<Arc<Managed>>,
+}
+
+/// Reads what stands under `subscribe.webhooks` of a topic. Every problem is reported; `None` when
+/// there is no endpoint and nobody can make one. `wishes` is what users may wish.
 pub(crate) fn read(
     config: &WebhooksConfig,
     node: &Node,
-    topic: &Arc<Topic>,
+    (topic, wishes): (&Arc<Topic>, Wishes),
     context: &mut DocumentContext<'_>,
-) -> Option<(SourcePlan, Vec<Arc<UpstreamPlan>>)> {
+) -> Option<Webhooks> {
     let endpoints = read::read(config, node, topic, context);
-    if endpoints.is_empty() {
+    let files = config.endpoints.len();
+    let managed = match &config.manage {
+        Some(config) => manage::read(config, (topic, wishes), &endpoints, context),
+        None if files == 0 => {
+            context
+                .report
+                .error(BAD_WEBHOOK, node.span, "`webhooks` has no endpoint")
+                .hint("add `endpoints`, or `manage` to have callers make theirs by REST");
+            None
+        }
+        None => None,
+    };
+    let managed = managed.map(Arc::new);
+    if endpoints.is_empty() && managed.is_none() {
         return None;
     }
-    let targets = endpoints.iter().filter_map(|it| match &it.target {
-        Destination::Fixed(target) => Some(&target.upstreams),
-        Destination::Guarded { .. } => None,
-    });
-    let upstreams = targets.flatten().map(Arc::clone).collect();
+    let all = endpoints.iter().flat_map(|it| it.upstreams());
+    let mut upstreams: Vec<Arc<UpstreamPlan>> = all.map(Arc::clone).collect();
+    upstreams.extend(managed.iter().map(|it| Arc::clone(it.upstream())));
     let known = endpoints.iter().map(|it| (Arc::clone(&it.state), it.start));
-    topic.set_webhooks(known.collect());
+    topic.set_webhooks(known.collect(), managed.as_ref().map(Arc::clone));
     let source = WebhookSource {
         topic: Arc::clone(topic),
         hub: Hub::of(context.surroundings.states),
         endpoints,
+        managed: managed.as_ref().map(Arc::clone),
     };
     let name = format!("webhooks of topic {}", topic.name());
-    let plan = SourcePlan {
+    let source = SourcePlan {
         flow: Arc::new(NoFlow(name.into())),
         source: Arc::new(source),
     };
-    Some((plan, upstreams))
+    Some(Webhooks {
+        source,
+        upstreams,
+        managed,
+    })
 }
 
 /// What serves the endpoints of a topic. Each worker has its share of them.
@@ -91,6 +125,7 @@ struct WebhookSource {
     topic: Arc<Topic>,
     hub: Arc<Hub>,
     endpoints: Vec<Arc<EndpointPlan>>,
+    managed: Option<Arc<Managed>>,
 }
 
 impl Source for WebhookSource {
@@ -103,8 +138,14 @@ impl Source for WebhookSource {
         Box::pin(async move {
             let share = services.share();
             let own = self.endpoints.iter().filter(|it| is_here(&it.state, share));
-            let driver = Driver::new(&self.topic, &self.hub, own.map(Arc::clone), services);
-            match driver {
+            let served = Served {
+                topic: &self.topic,
+                hub: &self.hub,
+                files: own.map(Arc::clone).collect(),
+                managed: self.managed.as_ref(),
+                share,
+            };
+            match Driver::new(served, services) {
                 Some(driver) => driver.run(services, stop).await,
                 None => {
                     let topic = &**self.topic.name();

@@ -7,13 +7,16 @@ use access::webhook_signer::WebhookSigner;
 use component::egress::Origins;
 use component::forward::ForwardPlan;
 use component::handler::Services;
-use message::Fault;
+use component::upstream::UpstreamPlan;
 use steps::CallTarget;
 use steps::store::StoreWriter;
 use websub::signature::{Method as SignedBy, Secret};
 
+use super::attempts::Attempts;
 use super::machine::Policy;
+use super::manage::Managed;
 use super::state::EndpointState;
+use super::subscriptions::record::Subscription;
 use super::view::ViewPlan;
 use crate::source::Start;
 
@@ -22,64 +25,46 @@ pub(crate) struct EndpointPlan {
     pub state: Arc<EndpointState>,
     pub view: Arc<ViewPlan>,
     pub policy: Arc<Policy>,
-    pub target: Destination,
-    pub head: Head,
+    pub destination: Destination,
     /// How long one request may take.
     pub timeout: Duration,
     /// Where dead letters go; without one they are lost, which is logged.
     pub letters: Option<StoreWriter>,
+    /// Where it is kept what endpoints have answered, for those who may see it.
+    pub attempts: Option<Arc<Attempts>>,
     /// Where it begins when it is new.
     pub start: Start,
 }
 
 /// Where requests go.
 pub(crate) enum Destination {
-    /// To what a file names.
-    Fixed(CallTarget),
-    /// To a URL that a user has set, behind the egress guard. What is needed to get there is made
-    /// for each request: there may be a hundred thousand such endpoints, most of them idle.
-    Guarded {
-        origins: Origins,
-        url: Arc<str>,
-        /// The host of the URL.
-        host: Arc<str>,
+    /// Where a file says.
+    File {
+        target: CallTarget,
+        signer: Option<Arc<WebhookSigner>>,
     },
+    /// Where a user says.
+    Subscribed(Subscribed),
+    /// To a subscriber of a WebSub hub.
+    WebSub(Subscriber),
 }
 
-impl Destination {
-    /// The host, where a user has chosen it.
-    pub fn host(&self) -> Option<&Arc<str>> {
-        match self {
-            Self::Fixed(_) => None,
-            Self::Guarded { host, .. } => Some(host),
-        }
-    }
-
-    /// How a request gets there.
-    ///
-    /// # Errors
-    /// `forbidden` when the egress guard refuses the URL.
-    pub fn plan(&self, services: &dyn Services) -> Result<Arc<ForwardPlan>, Fault> {
-        match self {
-            Self::Fixed(target) => Ok(Arc::clone(&target.plan)),
-            Self::Guarded { origins, url, .. } => {
-                let target = services.egress(url).map_err(|it| it.into_fault())?;
-                Ok(Arc::new(origins.plan(&target)))
-            }
-        }
-    }
+/// A webhook that a user has made. What a request needs is made for it, so that one that gets
+/// nothing takes no memory for it.
+pub(crate) struct Subscribed {
+    pub(super) subscription: Arc<Subscription>,
+    pub(super) managed: Arc<Managed>,
+    /// The host of the URL.
+    pub(super) host: Arc<str>,
 }
 
-/// What the header lines of a request say.
-pub(crate) enum Head {
-    /// Those of webhooks, signed by this.
-    Webhook(Option<WebhookSigner>),
-    /// Those of a WebSub hub.
-    WebSub(HubHead),
-}
-
-/// What a WebSub hub says beside the content (section 7 of the recommendation).
-pub(crate) struct HubHead {
+/// A subscriber of a WebSub hub, and what it is told beside the content (section 7 of the
+/// recommendation).
+pub(crate) struct Subscriber {
+    pub origins: Origins,
+    pub url: Arc<str>,
+    /// The host of the URL.
+    pub host: Arc<str>,
     /// The `Link` line with `rel=hub` and `rel=self`.
     pub links: Arc<str>,
     /// The media type of the topic.
@@ -90,12 +75,61 @@ pub(crate) struct HubHead {
     pub gone: Arc<dyn Fn() + Send + Sync>,
 }
 
+/// What a request needs.
+pub(super) struct Outgoing {
+    pub forward: Arc<ForwardPlan>,
+    pub signer: Option<Arc<WebhookSigner>>,
+    /// Texts that nobody may read in what is kept of the reply.
+    pub secrets: Vec<String>,
+}
+
 impl EndpointPlan {
-    /// What it says as a WebSub hub, if it is a subscription to one.
-    pub fn websub(&self) -> Option<&HubHead> {
-        match &self.head {
-            Head::Webhook(_) => None,
-            Head::WebSub(head) => Some(head),
+    /// What a request needs at this time.
+    ///
+    /// # Errors
+    /// Why none can be sent.
+    pub(super) fn outgoing(&self, services: &dyn Services) -> Result<Outgoing, String> {
+        match &self.destination {
+            Destination::File { target, signer } => Ok(Outgoing {
+                forward: Arc::clone(&target.plan),
+                signer: signer.clone(),
+                secrets: Vec::new(),
+            }),
+            Destination::Subscribed(it) => it.managed.outgoing(&it.subscription, services),
+            Destination::WebSub(subscriber) => {
+                let target = services.egress(&subscriber.url);
+                let target = target.map_err(|refusal| refusal.to_string())?;
+                Ok(Outgoing {
+                    forward: Arc::new(subscriber.origins.plan(&target)),
+                    signer: None,
+                    secrets: Vec::new(),
+                })
+            }
+        }
+    }
+
+    /// The systems that a file names for it.
+    pub fn upstreams(&self) -> &[Arc<UpstreamPlan>] {
+        match &self.destination {
+            Destination::File { target, .. } => &target.upstreams,
+            Destination::Subscribed(_) | Destination::WebSub(_) => &[],
+        }
+    }
+
+    /// The subscriber, if it is a subscription to a WebSub hub.
+    pub fn websub(&self) -> Option<&Subscriber> {
+        match &self.destination {
+            Destination::WebSub(subscriber) => Some(subscriber),
+            Destination::File { .. } | Destination::Subscribed(_) => None,
+        }
+    }
+
+    /// The host, where a user has chosen it.
+    pub fn host(&self) -> Option<&Arc<str>> {
+        match &self.destination {
+            Destination::File { .. } => None,
+            Destination::Subscribed(it) => Some(&it.host),
+            Destination::WebSub(subscriber) => Some(&subscriber.host),
         }
     }
 }

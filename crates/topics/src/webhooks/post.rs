@@ -3,13 +3,12 @@
 use std::net::Ipv4Addr;
 use std::rc::Rc;
 
-use access::webhook_signer::WebhookSigner;
 use bytes::Bytes;
 use message::{Body, Headers, Method, Request};
 
 use super::envelope::{self, CloudEvents};
 use super::machine::Span;
-use super::plan::{EndpointPlan, Head, HubHead};
+use super::plan::{EndpointPlan, Outgoing, Subscriber};
 use super::view::Shown;
 use crate::event::EventId;
 use crate::frame::Kind;
@@ -34,6 +33,50 @@ pub(super) const RESERVED: &[&str] = &[
     "ce-type",
     "ce-time",
 ];
+
+/// A request with these headers, and with this id, time and body, signed.
+fn signed_request(
+    mut headers: Headers,
+    (id, seconds, body): (&str, u64, Bytes),
+    outgoing: &Outgoing,
+) -> Request {
+    headers.append("webhook-id", id);
+    headers.append("webhook-timestamp", seconds.to_string());
+    if let Some(signer) = &outgoing.signer {
+        headers.append(signer.field(), signer.sign(id, seconds, &body));
+    }
+    request(headers, body, outgoing)
+}
+
+/// A request with these headers and this body.
+fn request(headers: Headers, body: Bytes, outgoing: &Outgoing) -> Request {
+    Request {
+        method: Method::Post,
+        path: outgoing.forward.path.clone(),
+        query: None,
+        parameters: Vec::new(),
+        headers,
+        body: Body::from(body),
+        peer: Ipv4Addr::UNSPECIFIED.into(),
+        proxy: None,
+        is_secure: false,
+        certificate: None,
+        caller: None,
+    }
+}
+
+/// The request of a kind that is no event of the topic: its id, its time and its body.
+pub(super) fn probe(
+    (topic, kind): (&str, &str),
+    signed: (&str, u64, Bytes),
+    outgoing: &Outgoing,
+) -> Request {
+    let mut headers = Headers::new();
+    headers.append("Content-Type", "application/json");
+    headers.append("X-Intertie-Topic", topic);
+    headers.append("X-Intertie-Kind", kind);
+    signed_request(headers, signed, outgoing)
+}
 
 /// Several events in one request.
 struct BatchBounds {
@@ -168,47 +211,28 @@ impl Post {
         headers
     }
 
-    /// The header lines of a webhook.
-    fn signed(&self, plan: &EndpointPlan, signer: Option<&WebhookSigner>, seconds: u64) -> Headers {
-        let mut headers = self.headers(plan);
-        headers.append("webhook-id", &*self.id);
-        headers.append("webhook-timestamp", seconds.to_string());
-        if let Some(signer) = signer {
-            headers.append(signer.field(), signer.sign(&self.id, seconds, &self.body));
-        }
-        headers
-    }
-
-    /// Those of a hub. The id is no part of the recommendation; subscribers tell repetitions by it.
-    fn hub_headers(&self, head: &HubHead) -> Headers {
+    /// What a subscriber of a hub is told. The id is no part of the recommendation; subscribers tell
+    /// repetitions by it.
+    fn hub_headers(&self, subscriber: &Subscriber) -> Headers {
         let mut headers = Headers::new();
-        headers.append("Content-Type", &*head.media_type);
-        headers.append("Link", &*head.links);
+        headers.append("Content-Type", &*subscriber.media_type);
+        headers.append("Link", &*subscriber.links);
         headers.append("webhook-id", &*self.id);
-        if let Some((secret, method)) = &head.signed {
+        if let Some((secret, method)) = &subscriber.signed {
             headers.append("X-Hub-Signature", secret.sign(*method, &self.body));
         }
         headers
     }
 
     /// The request of a try at this time, signed.
-    pub fn request(&self, plan: &EndpointPlan, path: &str, seconds: u64) -> Request {
-        let headers = match &plan.head {
-            Head::Webhook(signer) => self.signed(plan, signer.as_ref(), seconds),
-            Head::WebSub(head) => self.hub_headers(head),
-        };
-        Request {
-            method: Method::Post,
-            path: path.to_owned(),
-            query: None,
-            parameters: Vec::new(),
-            headers,
-            body: Body::from(self.body.clone()),
-            peer: Ipv4Addr::UNSPECIFIED.into(),
-            proxy: None,
-            is_secure: false,
-            certificate: None,
-            caller: None,
+    pub fn request(&self, plan: &EndpointPlan, seconds: u64, outgoing: &Outgoing) -> Request {
+        let body = self.body.clone();
+        match plan.websub() {
+            Some(subscriber) => request(self.hub_headers(subscriber), body, outgoing),
+            None => {
+                let signed = (&*self.id, seconds, body);
+                signed_request(self.headers(plan), signed, outgoing)
+            }
         }
     }
 

@@ -14,13 +14,14 @@ use steps::range;
 use steps::store::StoreWriter;
 use steps::{CallTarget, CallTargetConfig, push_encoded};
 
+use super::attempts::Attempts;
 use super::config::{
     BatchConfig, ByKey, CloudEventsConfig, EndpointConfig, Ordered, RetryConfig, Signature,
     ThrottleConfig, WebhooksConfig,
 };
 use super::envelope::CloudEvents;
 use super::machine::{Backoff, Batch, Order, Policy, Throttle};
-use super::plan::{Destination, EndpointPlan, Head};
+use super::plan::{Destination, EndpointPlan};
 use super::post;
 use super::state::EndpointState;
 use super::view::ViewPlan;
@@ -31,9 +32,9 @@ use crate::topic::Topic;
 use crate::view::Mode;
 
 /// Where dead letters of topics on the disk go when nothing is said.
-const LETTERS: &str = "webhook-dead-letters";
+pub(super) const LETTERS: &str = "webhook-dead-letters";
 /// How much a store of dead letters may have.
-const ROOM: Room = Room {
+pub(super) const ROOM: Room = Room {
     count: 1_000_000,
     bytes: 1 << 30,
 };
@@ -99,10 +100,7 @@ impl Reading<'_> {
         let policy = self.policy(report);
         let view = self.view(&policy, report);
         let signer = self.signer(report);
-        let timeout = config.timeout.as_ref().map_or(20 * SECOND, |timeout| {
-            let range = Duration::from_millis(100)..=300 * SECOND;
-            bounds::time("timeout", timeout, range, report)
-        });
+        let timeout = timeout(config.timeout.as_ref(), report);
         let target = CallTargetConfig {
             url: &config.url,
             tls: config.tls.as_ref(),
@@ -121,8 +119,11 @@ impl Reading<'_> {
         Some(EndpointPlan {
             view: Arc::new(view?),
             policy: Arc::new(policy),
-            target: Destination::Fixed(target?),
-            head: Head::Webhook(signer?),
+            destination: Destination::File {
+                target: target?,
+                signer: signer?.map(Arc::new),
+            },
+            attempts: Some(Attempts::of(states)),
             timeout,
             letters,
             start: config.start,
@@ -232,10 +233,6 @@ impl Reading<'_> {
         let concurrent = config.concurrent.as_ref();
         let concurrent = bounds::count("concurrent", concurrent, 1..=100, report).unwrap_or(8);
         let retry = &config.retry;
-        let times = bounds::count("times", retry.times.as_ref(), 0..=1000, report);
-        let disable_after = config.disable_after.as_ref().map_or(5 * DAY, |time| {
-            bounds::time("disable_after", time, SECOND..=366 * DAY, report)
-        });
         Policy {
             order,
             concurrent: match order {
@@ -245,8 +242,8 @@ impl Reading<'_> {
             batch: config.batch.as_ref().map(|it| batch(&it.value, report)),
             throttle: config.throttle.as_ref().map(|it| throttle(it, report)),
             backoff: backoff(retry, report),
-            times: times.unwrap_or(5) as u32,
-            disable_after: u64::try_from(disable_after.as_millis()).unwrap_or(u64::MAX),
+            times: retries(retry, report),
+            disable_after: disable_after(config.disable_after.as_ref(), report),
             drops: false,
         }
     }
@@ -346,6 +343,31 @@ fn throttle(config: &ThrottleConfig, report: &mut Report) -> Throttle {
         per: time_or("per", config.per.as_ref(), (SECOND, DAY), report),
         burst: burst.unwrap_or(1).max(1),
     }
+}
+
+/// How long a request may take.
+pub(super) fn timeout(
+    timeout: Option<&Spanned<config::Duration>>,
+    report: &mut Report,
+) -> Duration {
+    timeout.map_or(20 * SECOND, |timeout| {
+        let range = Duration::from_millis(100)..=300 * SECOND;
+        bounds::time("timeout", timeout, range, report)
+    })
+}
+
+/// After how many milliseconds of being down an endpoint is disabled.
+pub(super) fn disable_after(time: Option<&Spanned<config::Duration>>, report: &mut Report) -> u64 {
+    let time = time.map_or(5 * DAY, |time| {
+        bounds::time("disable_after", time, SECOND..=366 * DAY, report)
+    });
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// How often an event that is refused is sent again.
+pub(super) fn retries(retry: &RetryConfig, report: &mut Report) -> u32 {
+    let times = bounds::count("times", retry.times.as_ref(), 0..=1000, report);
+    times.unwrap_or(5) as u32
 }
 
 /// Reads the delays of retries. Every problem is reported.

@@ -97,7 +97,7 @@ impl Health {
 const SHOWN: [(Health, Option<&str>); 5] = [
     (Health::Active, None),
     (Health::Down, None),
-    (Health::Paused, Some("an operator has paused it")),
+    (Health::Paused, Some("it has been paused")),
     (Health::Disabled, Some("it has answered 410")),
     (Health::Disabled, Some("it was down for too long")),
 ];
@@ -112,10 +112,30 @@ pub(crate) struct Counts {
     pub gaps: AtomicU64,
 }
 
+impl Counts {
+    /// Adds those of another one.
+    pub fn add_all(&self, other: &Self) {
+        for (own, other) in self.all().into_iter().zip(other.all()) {
+            own.fetch_add(other.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+    }
+
+    fn all(&self) -> [&AtomicU64; 5] {
+        [
+            &self.delivered,
+            &self.failed,
+            &self.refused,
+            &self.letters,
+            &self.gaps,
+        ]
+    }
+}
+
 /// Wakes whoever serves endpoints, for one of them.
 #[derive(Debug, Default)]
 pub(crate) struct Bell {
     rung: Mutex<Vec<usize>>,
+    changed: Mutex<Vec<Arc<str>>>,
     pub notify: Notify,
 }
 
@@ -131,6 +151,21 @@ impl Bell {
     /// Wakes it for none of them.
     pub fn nudge(&self) {
         self.notify.notify_one();
+    }
+
+    /// A subscription has come, has changed or is gone.
+    pub fn ring_changed(&self, id: &Arc<str>) {
+        self.changed
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(Arc::clone(id));
+        self.notify.notify_one();
+    }
+
+    /// Which subscriptions have come, have changed or are gone.
+    pub fn take_changed(&self) -> Vec<Arc<str>> {
+        let changed = self.changed.lock();
+        std::mem::take(&mut *changed.unwrap_or_else(PoisonError::into_inner))
     }
 
     /// For which of them it has been rung.
@@ -174,18 +209,24 @@ impl EndpointState {
             kind: "webhook",
             settings: String::new(),
         };
-        let state = states.get(key, || Self {
+        let state = states.get(key, || Self::subscribed((topic, slot), &name));
+        Registry::of(states).add(&state);
+        state
+    }
+
+    /// That of a subscription: no state of the process' own, whose measures would be shown one by
+    /// one.
+    pub(super) fn subscribed((topic, slot): (&Arc<str>, &Arc<Slot>), id: &Arc<str>) -> Self {
+        Self {
             topic: Arc::clone(topic),
-            name: Arc::clone(&name),
+            name: Arc::clone(id),
             table: TABLE,
             slot: Arc::clone(slot),
             counts: Arc::default(),
             cursor: AtomicU64::new(u64::MAX),
             health: AtomicU8::new(0),
             inner: Mutex::default(),
-        });
-        Registry::of(states).add(&state);
-        state
+        }
     }
 
     /// One that is no endpoint by a name: operators do not see it, nor has it measures of its own.
@@ -290,7 +331,14 @@ impl EndpointState {
         SHOWN.get(at).copied().unwrap_or((Health::Active, None))
     }
 
-    /// How many events are not done, and the age of the oldest in seconds. May read the disk.
+    /// How many events are not done.
+    pub fn lag_events(&self) -> u64 {
+        let cursor = self.cursor.load(Ordering::Relaxed);
+        let log = self.slot.log().filter(|_| cursor != u64::MAX);
+        log.map_or(0, |log| log.next().sequence.saturating_sub(cursor + 1))
+    }
+
+    /// The same, and the age of the oldest in seconds. May read the disk.
     pub fn lag(&self) -> (u64, f64) {
         let cursor = self.cursor.load(Ordering::Relaxed);
         let Some(log) = self.slot.log().filter(|_| cursor != u64::MAX) else {

@@ -17,7 +17,7 @@ use crate::hub::Hub;
 use crate::poll::NoFlow;
 use crate::source::Start;
 use crate::topic::Topic;
-use crate::webhooks::hub::{Arrivals, Destination, Driver, EndpointPlan, Head, HubHead};
+use crate::webhooks::hub::{Arrivals, Destination, Driver, EndpointPlan, Served, Subscriber};
 
 /// How long the disk is left alone that could not be read.
 const PAUSE: Duration = Duration::from_secs(5);
@@ -62,8 +62,14 @@ impl Source for HubSource {
             }
             let share = services.share();
             let arrivals = Arc::new(Arrivals::default());
-            let none = std::iter::empty();
-            let Some(driver) = Driver::new(&self.topic, &self.topics, none, services) else {
+            let served = Served {
+                topic: &self.topic,
+                hub: &self.topics,
+                files: Vec::new(),
+                managed: None,
+                share,
+            };
+            let Some(driver) = Driver::new(served, services) else {
                 let topic = &**self.topic.name();
                 tracing::error!(target: "topics", topic, "nothing is sent to subscribers");
                 return stop.await;
@@ -151,12 +157,10 @@ fn make(hub: &Arc<HubTopic>) -> Make {
             state: Arc::clone(&subscribed.state),
             view: Arc::clone(&hub.view),
             policy: Arc::clone(&hub.policy),
-            target: Destination::Guarded {
+            destination: Destination::WebSub(Subscriber {
                 origins: hub.origins.clone(),
                 url: Arc::clone(subscribed.callback.text()),
                 host: Arc::clone(subscribed.callback.host()),
-            },
-            head: Head::WebSub(HubHead {
                 links: Arc::clone(&hub.links),
                 media_type: Arc::clone(&hub.media_type),
                 signed: secret.map(|secret| (secret, hub.method)),
@@ -164,6 +168,7 @@ fn make(hub: &Arc<HubTopic>) -> Make {
             }),
             timeout: hub.timeout,
             letters: None,
+            attempts: None,
             start: Start::Latest,
         })
     })

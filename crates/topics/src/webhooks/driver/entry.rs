@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 
 use super::super::machine::{Action, Item, Machine, Notice, Now, Span, Stopped};
-use super::super::plan::{EndpointPlan, HubHead};
+use super::super::plan::{EndpointPlan, Subscriber};
 use super::super::state::{Bell, Command, EndpointState, Stored};
 use super::super::view::Shown;
 use super::{Page, Parcel, Report};
@@ -57,8 +57,6 @@ pub(super) struct Entry {
     is_paging: bool,
     /// Whether it waits for a place among the requests to its host.
     pub waits_for_host: bool,
-    /// Whether it is gone: nothing is begun for it any more.
-    pub is_retired: bool,
     /// Whether it has to be looked at.
     pub is_ready: bool,
     /// Whether it waits for what comes next in its view's ring.
@@ -68,6 +66,10 @@ pub(super) struct Entry {
     /// Whether its machine waits for a note.
     waits_for_note: bool,
     is_behind: bool,
+    /// Whether nothing more is begun for it: its subscription has changed or is deleted.
+    pub is_retired: bool,
+    /// Whether its subscription is deleted: nothing is noted of it any more.
+    pub is_deleted: bool,
     /// When its timer rings.
     timer: Option<u64>,
     /// Who waits for the note of a version.
@@ -87,12 +89,13 @@ impl Entry {
             page: VecDeque::new(),
             is_paging: false,
             waits_for_host: false,
-            is_retired: false,
             is_ready: true,
             is_waiting: false,
             is_dirty: false,
             waits_for_note: false,
             is_behind: false,
+            is_retired: false,
+            is_deleted: false,
             timer: None,
             asked: Vec::new(),
             last_failure: None,
@@ -109,9 +112,16 @@ impl Entry {
         self.machine.as_ref().is_some_and(|it| !it.is_busy())
     }
 
-    /// Whether something of it is under way.
-    pub fn has_work(&self) -> bool {
-        self.is_paging || self.machine.as_ref().is_some_and(Machine::is_busy)
+    /// Whether one that is retired can go: nothing is under way, and its record is written.
+    pub fn is_done(&self) -> bool {
+        let is_busy = self.machine.as_ref().is_some_and(Machine::is_busy);
+        let is_noted = self.machine.as_ref().is_none_or(|it| !it.is_dirty());
+        !is_busy && !self.is_paging && (is_noted || self.is_deleted)
+    }
+
+    /// Whether its driver counts it among those that are behind.
+    pub fn counts_as_behind(&self) -> bool {
+        self.is_behind
     }
 
     /// Gives the endpoint back.
@@ -126,9 +136,6 @@ impl Entry {
 
     /// Takes the endpoint, if it is free. Whether it belongs to this driver.
     pub fn prepare(&mut self, log: &Log, (bell, at): (&Arc<Bell>, usize), now: Now) -> bool {
-        if self.is_retired {
-            return false;
-        }
         if self.machine.is_some() {
             return true;
         }
@@ -154,8 +161,13 @@ impl Entry {
                 Command::Pause => machine.pause(),
                 Command::Resume => machine.resume(),
             }
-            let (_, version) = machine.record(now);
-            self.asked.push((version, answer));
+            if machine.is_dirty() {
+                let (_, version) = machine.record(now);
+                self.asked.push((version, answer));
+            } else {
+                // It was so before, and that is on the disk. Whoever has asked may have left.
+                let _ = answer.send(());
+            }
             let (topic, endpoint) = (&*self.plan.state.topic, &*self.plan.state.name);
             match command {
                 Command::Pause => tracing::info!(target: "topics", topic, endpoint, "paused"),
@@ -276,8 +288,8 @@ impl Entry {
     }
 
     fn tell(&self, notice: Notice) {
-        if let Some(head) = self.plan.websub() {
-            return self.tell_hub(head, notice);
+        if let Some(subscriber) = self.plan.websub() {
+            return self.tell_hub(subscriber, notice);
         }
         let (topic, endpoint) = (&*self.plan.state.topic, &*self.plan.state.name);
         let reason = self.last_failure.as_deref().unwrap_or_default();
@@ -319,9 +331,9 @@ impl Entry {
 
     /// The same of a subscription to a hub. Strangers subscribe, so what becomes of each is worth a
     /// line to those who look for it only; counters have the rest.
-    fn tell_hub(&self, head: &HubHead, notice: Notice) {
+    fn tell_hub(&self, subscriber: &Subscriber, notice: Notice) {
         if notice == Notice::Disabled(Stopped::Gone) {
-            (head.gone)();
+            (subscriber.gone)();
         }
         let (topic, subscription) = (&*self.plan.state.topic, &*self.plan.state.name);
         let reason = self.last_failure.as_deref().unwrap_or_default();
@@ -361,6 +373,9 @@ impl Entry {
 
     /// What has to be noted, and which version of it that is.
     pub fn record(&mut self, log: &Log, now: Now) -> Option<(Stored, u64)> {
+        if self.is_deleted {
+            return None;
+        }
         let machine = self.machine.as_ref()?;
         let (record, version) = machine.record(now);
         let cursor = log.id(machine.cursor()).to_string();
@@ -389,13 +404,6 @@ impl Entry {
         let is_behind = self.is_paging || !self.page.is_empty();
         let was_behind = std::mem::replace(&mut self.is_behind, is_behind);
         (is_behind != was_behind).then_some(is_behind)
-    }
-
-    /// Frees what has been read for it; whether it was behind.
-    pub fn turned_behind_at_end(&mut self) -> bool {
-        self.page = VecDeque::new();
-        self.held = VecDeque::new();
-        std::mem::take(&mut self.is_behind)
     }
 }
 

@@ -69,7 +69,7 @@ impl Hosts {
 impl Driver {
     fn host(&self, at: usize) -> Option<(Arc<str>, bool)> {
         let entry = self.entries.get(at)?;
-        let host = entry.plan.target.host()?;
+        let host = entry.plan.host()?;
         Some((Arc::clone(host), entry.waits_for_host))
     }
 

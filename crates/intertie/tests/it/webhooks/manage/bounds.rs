@@ -1,0 +1,133 @@
+//! What callers may not have: too much, what is not allowed, and the engine as a weapon.
+
+use serde_json::json;
+
+use super::{ANN, Ask, BOB, Managed, OPS, Receiver, parsed, text_of, wait_long};
+
+#[test]
+fn urls_that_the_guard_refuses_and_bodies_that_are_none_make_nothing() {
+    let receiver = Receiver::new();
+    let mut managed = Managed::new(&[receiver.backend.port()], "", "");
+    let create = |body: &serde_json::Value| {
+        let ask = Ask {
+            body: Some(body),
+            ..Ask::default()
+        };
+        managed.send(ANN, ("POST", ""), ask).status
+    };
+    for (url, status) in [
+        ("https://127.0.0.1/", 403),
+        ("http://127.0.0.1:1/", 403),
+        ("http://10.0.0.1/", 403),
+        ("http://169.254.169.254/latest/meta-data", 403),
+        ("ftp://127.0.0.1/", 403),
+        ("no url", 400),
+        ("http://user:pass@127.0.0.1/", 400),
+        ("", 400),
+    ] {
+        assert_eq!(create(&json!({ "url": url })), status, "{url}");
+    }
+    let url = receiver.url();
+    for wrong in [
+        json!({}),
+        json!({ "url": url, "secret": "x" }),
+        json!({ "url": url, "filter": ".a" }),
+        json!({ "url": url, "mode": "snapshot" }),
+        json!({ "url": url, "start": "now" }),
+        json!({ "url": url, "description": "x".repeat(501) }),
+        json!({ "url": format!("{url}/{}", "x".repeat(2048)) }),
+    ] {
+        assert_eq!(create(&wrong), 400, "{wrong}");
+    }
+    assert_eq!(
+        create(&json!({ "url": url, "description": "x".repeat(70_000) })),
+        413
+    );
+    assert!(managed.get(OPS, "")["items"].as_array().unwrap().is_empty());
+    managed.stop();
+}
+
+#[test]
+fn challenges_and_tests_of_a_caller_are_limited() {
+    let receiver = Receiver::new();
+    let mut managed = Managed::new(&[receiver.backend.port()], "", "");
+    let url = json!({ "url": receiver.url() });
+    let hook = text_of(&managed.create(ANN, &url), "id").to_owned();
+    managed.wait_until(&hook, "active");
+    let tests: Vec<u16> = (0..30)
+        .map(|_| managed.act(ANN, &hook, "test").status)
+        .collect();
+    assert_eq!(tests[0], 200);
+    let limited = managed.act(ANN, &hook, "test");
+    assert_eq!(limited.status, 429, "{tests:?}");
+    assert!(limited.header("retry-after").is_some());
+    let hook = text_of(&managed.create(BOB, &url), "id").to_owned();
+    managed.wait_until(&hook, "active");
+    assert_eq!(managed.act(BOB, &hook, "test").status, 200);
+    managed.stop();
+}
+
+#[test]
+fn expressions_are_bounded_as_those_of_subscribers_are() {
+    let receiver = Receiver::new();
+    let settings = "allow_expressions: true\n  expression_limits: { distinct: 2, length: 16B }";
+    let mut managed = Managed::new(&[receiver.backend.port()], "challenge: false", settings);
+    let create = |filter: &str| {
+        let body = json!({ "url": receiver.url(), "filter": filter });
+        let ask = Ask {
+            body: Some(&body),
+            ..Ask::default()
+        };
+        managed.send(ANN, ("POST", ""), ask)
+    };
+    for (filter, status) in [
+        (". == 1", 201),
+        (". == 2", 201),
+        (". == 2", 201),
+        (". == 3", 503),
+        (". ==", 400),
+        ("$auth.id == 1", 400),
+        (". == 111111111111111", 400),
+    ] {
+        let reply = create(filter);
+        assert_eq!(reply.status, status, "{filter}: {}", reply.text());
+    }
+    (1..4).for_each(|it| drop(managed.publish(&it.to_string())));
+    receiver.wait_for(3);
+    let first = managed.get(ANN, "?limit=1");
+    let first = text_of(&first["items"][0], "id").to_owned();
+    let shown = managed.get(ANN, &format!("/{first}"));
+    assert!(text_of(&shown, "filter").starts_with(". == "));
+    wait_long("all are up to date", || {
+        let all = managed.get(ANN, "");
+        let all = all["items"].as_array().unwrap();
+        all.iter().all(|it| it["lag"] == 0)
+    });
+    let tag = managed.send(ANN, ("DELETE", &format!("/{first}")), Ask::default());
+    assert_eq!(tag.status, 204);
+    managed.stop();
+}
+
+#[test]
+fn each_operation_of_the_document_is_served() {
+    let receiver = Receiver::new();
+    let mut managed = Managed::new(&[receiver.backend.port()], "", "");
+    let paths = managed.document["paths"].as_object().unwrap().clone();
+    let mut count = 0;
+    for (path, item) in &paths {
+        let path = path.strip_prefix("/topics/orders/webhooks").unwrap();
+        let path = path.replace("{id}", "wh_none");
+        for method in ["GET", "POST", "PATCH", "DELETE", "PUT", "OPTIONS"] {
+            let reply = managed.send(ANN, (method, &path), Ask::default());
+            let is_described = item.get(method.to_lowercase()).is_some();
+            assert_eq!(reply.status == 405, !is_described, "{method} {path}");
+            if reply.status == 405 {
+                assert!(reply.header("allow").is_some());
+                assert_eq!(parsed(&reply)["status"], 405);
+            }
+            count += usize::from(is_described);
+        }
+    }
+    assert_eq!(count, 12);
+    managed.stop();
+}

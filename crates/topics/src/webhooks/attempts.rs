@@ -1,0 +1,202 @@
+//! What endpoints have answered to the last requests: in memory, bounded for the whole process, the
+//! oldest of all endpoints forgotten first.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use component::state::{State, StateKey, States};
+use message::secret;
+
+/// The most bytes of all of them.
+const BYTES_MAX: usize = 64 << 20;
+/// They are divided, so that workers seldom wait for each other.
+const SHARDS: usize = 16;
+/// The most attempts of one endpoint.
+const EACH_MAX: usize = 50;
+/// How many characters of a reply are kept.
+const SHOWN_MAX: usize = 200;
+/// What an attempt takes beside its texts: itself, its place in the order, its endpoint's.
+const OVERHEAD: usize = 160;
+
+/// A request to an endpoint, and what has come of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Attempt {
+    /// When it was sent, in milliseconds since 1970.
+    pub at_ms: u64,
+    /// How long it took, in milliseconds.
+    pub took_ms: u64,
+    /// The `webhook-id`.
+    pub id: Box<str>,
+    /// The status of the reply; none when there was no reply.
+    pub status: Option<u16>,
+    /// Whether it has been accepted.
+    pub is_accepted: bool,
+    /// The beginning of the reply, or why there was none; without secrets.
+    pub shown: Box<str>,
+}
+
+/// The beginning of a reply as others may see it: without what is registered as a secret, and
+/// without these texts. It is cut last, so that no part of a secret is left.
+pub(super) fn redacted(body: &[u8], secrets: &[String]) -> Box<str> {
+    let text = String::from_utf8_lossy(body);
+    let mut text = secret::redact(text.trim()).into_owned();
+    for own in secrets.iter().filter(|it| !it.is_empty()) {
+        text = text.replace(own.as_str(), secret::MASK);
+        if let Some(bare) = own.strip_prefix("whsec_") {
+            text = text.replace(bare, secret::MASK);
+        }
+    }
+    let is_shown = |it: &char| !it.is_control();
+    text.chars().filter(is_shown).take(SHOWN_MAX).collect()
+}
+
+impl Attempt {
+    fn size(&self) -> usize {
+        OVERHEAD + self.id.len() + self.shown.len()
+    }
+}
+
+/// The topic and the name of an endpoint.
+type Key = (Arc<str>, Arc<str>);
+
+#[derive(Default)]
+struct Shard {
+    of: HashMap<Key, VecDeque<Attempt>>,
+    /// The endpoints of all attempts, the oldest first.
+    order: VecDeque<Key>,
+    bytes: usize,
+}
+
+impl Shard {
+    fn add(&mut self, key: Key, attempt: Attempt, bytes_max: usize) {
+        self.bytes += attempt.size();
+        let all = self.of.entry(key.clone()).or_default();
+        all.push_back(attempt);
+        if all.len() > EACH_MAX {
+            // The place of the one that goes stands for the next one: there is one for each.
+            self.forget_first(&key);
+        } else {
+            self.order.push_back(key);
+        }
+        while self.bytes > bytes_max
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.forget_first(&oldest);
+        }
+    }
+
+    fn forget_first(&mut self, key: &Key) {
+        let Some(all) = self.of.get_mut(key) else {
+            return;
+        };
+        if let Some(first) = all.pop_front() {
+            self.bytes -= first.size();
+        }
+        if all.is_empty() {
+            self.of.remove(key);
+        }
+    }
+}
+
+/// What endpoints have answered to the last requests.
+#[derive(Default)]
+pub(crate) struct Attempts([Mutex<Shard>; SHARDS]);
+
+impl State for Attempts {}
+
+impl Attempts {
+    /// Those of the process.
+    pub fn of(states: &States) -> Arc<Self> {
+        states.get(StateKey::shared("", "webhook attempts"), Self::default)
+    }
+
+    fn shard(&self, (topic, name): (&str, &str)) -> MutexGuard<'_, Shard> {
+        let mut hasher = DefaultHasher::new();
+        (topic, name).hash(&mut hasher);
+        let at = (hasher.finish() % SHARDS as u64) as usize;
+        let [first, ..] = &self.0;
+        let shard = self.0.get(at).unwrap_or(first);
+        shard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps an attempt.
+    pub(super) fn add(&self, (topic, name): (&Arc<str>, &Arc<str>), attempt: Attempt) {
+        let key = (Arc::clone(topic), Arc::clone(name));
+        let mut shard = self.shard((topic, name));
+        shard.add(key, attempt, BYTES_MAX / SHARDS);
+    }
+
+    /// Those of an endpoint, the newest first.
+    pub(super) fn list(&self, topic: &Arc<str>, name: &Arc<str>) -> Vec<Attempt> {
+        let shard = self.shard((topic, name));
+        let key = (Arc::clone(topic), Arc::clone(name));
+        let all = shard.of.get(&key).into_iter().flatten();
+        all.rev().cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attempt(number: u64, size: usize) -> Attempt {
+        Attempt {
+            at_ms: number,
+            took_ms: 1,
+            id: "1-1".into(),
+            status: Some(200),
+            is_accepted: true,
+            shown: "x".repeat(size).into(),
+        }
+    }
+
+    fn key(name: &str) -> Key {
+        ("t".into(), name.into())
+    }
+
+    #[test]
+    fn the_oldest_are_forgotten_first_and_the_bytes_are_bounded() {
+        let mut shard = Shard::default();
+        let each = attempt(0, 100).size();
+        for number in 0..10 {
+            let name = if number % 2 == 0 { "even" } else { "odd" };
+            shard.add(key(name), attempt(number, 100), 4 * each);
+            assert!(shard.bytes <= 4 * each);
+        }
+        let times =
+            |name: &str| -> Vec<u64> { shard.of[&key(name)].iter().map(|it| it.at_ms).collect() };
+        assert_eq!((times("even"), times("odd")), (vec![6, 8], vec![7, 9]));
+        shard.add(key("large"), attempt(10, 10 * each), 4 * each);
+        assert!(shard.of.is_empty() && shard.order.is_empty() && shard.bytes == 0);
+    }
+
+    #[test]
+    fn an_endpoint_has_the_newest_first_and_not_more_than_it_may() {
+        let attempts = Attempts::default();
+        let (topic, name): Key = key("one");
+        for number in 0..EACH_MAX as u64 + 20 {
+            attempts.add((&topic, &name), attempt(number, 1));
+        }
+        let all = attempts.list(&topic, &name);
+        assert_eq!(all.len(), EACH_MAX);
+        assert_eq!(all[0].at_ms, EACH_MAX as u64 + 19);
+        assert!(all.is_sorted_by(|a, b| a.at_ms > b.at_ms));
+        assert!(attempts.list(&topic, &"other".into()).is_empty());
+        let shard = attempts.shard((&topic, &name));
+        assert_eq!(shard.bytes, EACH_MAX * attempt(0, 1).size());
+        assert_eq!(shard.order.len(), EACH_MAX, "it does not grow either");
+        drop(shard);
+    }
+
+    #[test]
+    fn replies_are_shown_without_secrets_and_cut() {
+        let secrets = ["whsec_abcdefgh".to_owned()];
+        let shown = |text: &str| redacted(text.as_bytes(), &secrets);
+        assert_eq!(&*shown(" no: whsec_abcdefgh\r\n!"), "no: ***!");
+        assert_eq!(&*shown("abcdefgh"), "***");
+        let long = format!("{}whsec_abcdefgh", "x".repeat(SHOWN_MAX - 3));
+        assert!(!shown(&long).contains("whs"), "a part of it");
+        assert_eq!(shown(&"é".repeat(1000)).chars().count(), SHOWN_MAX);
+    }
+}

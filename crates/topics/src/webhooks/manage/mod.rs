@@ -1,0 +1,215 @@
+//! Webhooks that users manage by REST (`subscribe.webhooks.manage`).
+//!
+//! [`config`] is what stands in the file, [`Managed`] what comes of it: how subscriptions of a
+//! topic are served under a plan. [`handler`] takes requests, [`body`] reads what they say,
+//! [`show`] writes what they get, [`probe`] sends challenges and tests, [`openapi`] describes all
+//! of it.
+
+mod body;
+pub(super) mod config;
+mod handler;
+pub(super) mod openapi;
+mod operators;
+mod pace;
+mod probe;
+mod read;
+mod show;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use access::sealing_keys::SealingKeys;
+use component::egress::Origins;
+use component::handler::Services;
+use component::scope::Scope;
+use component::upstream::UpstreamPlan;
+use expr::Expression;
+use journal::Keyed;
+use message::{Fault, Kind, Origin};
+use steps::store::StoreWriter;
+use websub::url::Url;
+
+pub(crate) use self::handler::{BODY_MAX, routes};
+use self::operators::Operators;
+use self::pace::Pace;
+pub(crate) use self::read::Wishes;
+pub(super) use self::read::read;
+use super::attempts::Attempts;
+use super::machine::Policy;
+use super::plan::{Destination, EndpointPlan, Outgoing, Subscribed};
+use super::subscriptions::Subscriptions;
+use super::subscriptions::record::{Subscription, ViewText};
+use super::subscriptions::registry::{Bounds, Known};
+use super::view::ViewPlan;
+use crate::hub::Hub;
+use crate::source::Start;
+use crate::topic::Topic;
+use crate::view::Mode;
+
+/// What `select`, `filter` and the number of different ones may be; absent where the topic does not
+/// allow expressions.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ExpressionBounds {
+    /// The most different views with expressions.
+    pub distinct: usize,
+    /// The most bytes of an expression.
+    pub length: usize,
+}
+
+/// How subscriptions of a topic are managed and served.
+pub(crate) struct Managed {
+    pub topic: Arc<Topic>,
+    pub subscriptions: Arc<Subscriptions>,
+    pub keys: Arc<SealingKeys>,
+    hub: Arc<Hub>,
+    origins: Origins,
+    policy: Arc<Policy>,
+    timeout: Duration,
+    letters: Option<StoreWriter>,
+    attempts: Arc<Attempts>,
+    pace: Arc<Pace>,
+    operators: Option<Operators>,
+    per_caller: usize,
+    total: usize,
+    /// Whether URLs have to answer a challenge.
+    challenges: bool,
+    expressions: Option<ExpressionBounds>,
+    /// The modes that subscriptions may choose, the default one first.
+    modes: Vec<Mode>,
+    /// The endpoints of the file.
+    files: Vec<Arc<EndpointPlan>>,
+    /// What events look like, by what owners have written.
+    views: Mutex<HashMap<Arc<ViewText>, Weak<ViewPlan>>>,
+}
+
+/// Compiles an expression of a user, which sees the event and nothing else.
+fn compile(name: &str, text: &str) -> Result<Expression, String> {
+    let compiled = Expression::compile(text, &Scope::default()).map_err(|errors| {
+        let first = errors.first().map(|it| it.message.clone());
+        format!("`{name}`: {}", first.unwrap_or_default())
+    })?;
+    match compiled.variables().is_empty() {
+        true => Ok(compiled),
+        false => Err(format!("`{name}` may use the event, nothing else")),
+    }
+}
+
+impl Managed {
+    /// The keyed state.
+    pub fn keyed(&self) -> Result<&Keyed, Fault> {
+        self.hub.keyed().ok_or_else(|| {
+            let detail = "webhooks cannot be managed at the moment";
+            Fault::new(Kind::Unavailable, Origin::Engine, detail)
+                .with_cause("the data folder is not open")
+        })
+    }
+
+    /// What has to be among the plan's upstreams: TLS of all URLs.
+    pub fn upstream(&self) -> &Arc<UpstreamPlan> {
+        self.origins.template()
+    }
+
+    /// Whether URLs have to answer a challenge.
+    pub fn challenges(&self) -> bool {
+        self.challenges
+    }
+
+    fn bounds(&self) -> Bounds {
+        Bounds {
+            per_caller: self.per_caller,
+            total: self.total,
+            distinct: self.expressions.map_or(0, |it| it.distinct),
+        }
+    }
+
+    /// What events look like for a subscription.
+    ///
+    /// # Errors
+    /// When an expression is none any more.
+    fn view(&self, text: &Arc<ViewText>) -> Result<Arc<ViewPlan>, String> {
+        let mut views = self.views.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(view) = views.get(text).and_then(Weak::upgrade) {
+            return Ok(view);
+        }
+        let expression = |name: &str, text: &Option<Box<str>>| {
+            let text = text.as_deref();
+            text.map(|text| compile(name, text)).transpose()
+        };
+        let mut source = "/topics/".to_owned();
+        steps::push_encoded(self.topic.name(), &mut source);
+        let view = Arc::new(ViewPlan {
+            mode: text.mode,
+            filter: expression("filter", &text.filter)?,
+            select: expression("select", &text.select)?,
+            key: None,
+            cloudevents: None,
+            source: source.into(),
+            result_max: self.topic.settings().body_max,
+            is_text: false,
+        });
+        views.retain(|_, it| it.strong_count() > 0);
+        views.insert(Arc::clone(text), Arc::downgrade(&view));
+        Ok(view)
+    }
+
+    /// How a subscription is served; none while nothing may be sent to it.
+    pub(in crate::webhooks) fn plan(self: &Arc<Self>, known: &Known) -> Option<Arc<EndpointPlan>> {
+        let subscription = &known.subscription;
+        if !subscription.is_verified && self.challenges {
+            return None;
+        }
+        match self.view(&subscription.view) {
+            Ok(view) => Some(Arc::new(self.plan_with(known, view))),
+            Err(error) => {
+                let (topic, endpoint) = (&**self.topic.name(), &*subscription.id);
+                tracing::error!(
+                    target: "topics", topic, endpoint, error,
+                    "nothing is sent to a webhook"
+                );
+                None
+            }
+        }
+    }
+
+    fn plan_with(self: &Arc<Self>, known: &Known, view: Arc<ViewPlan>) -> EndpointPlan {
+        // It has been checked when it was set.
+        let url = Url::parse(&known.subscription.url);
+        let host = url.map_or_else(|_| "".into(), |url| Arc::clone(url.host()));
+        EndpointPlan {
+            state: Arc::clone(&known.state),
+            view,
+            policy: Arc::clone(&self.policy),
+            destination: Destination::Subscribed(Subscribed {
+                subscription: Arc::clone(&known.subscription),
+                managed: Arc::clone(self),
+                host,
+            }),
+            timeout: self.timeout,
+            letters: self.letters.clone(),
+            attempts: Some(Arc::clone(&self.attempts)),
+            start: Start::Latest,
+        }
+    }
+
+    /// Where a request to a subscription goes, and what signs it. The URL is read anew each time:
+    /// what `engine.egress` allows may have changed since it was set.
+    ///
+    /// # Errors
+    /// When it may not be called, or its secret cannot be opened.
+    pub(in crate::webhooks) fn outgoing(
+        &self,
+        subscription: &Subscription,
+        services: &dyn Services,
+    ) -> Result<Outgoing, String> {
+        let target = services.egress(&subscription.url);
+        let target = target.map_err(|refusal| refusal.to_string())?;
+        let now_ms = u64::try_from(services.wall().as_millis()).unwrap_or(u64::MAX);
+        let (signer, secrets) = subscription.signer(self.topic.name(), now_ms, &self.keys)?;
+        Ok(Outgoing {
+            forward: Arc::new(self.origins.plan(&target)),
+            signer: Some(Arc::new(signer)),
+            secrets,
+        })
+    }
+}

@@ -1,0 +1,178 @@
+//! Challenges and tests: requests to a subscription's URL that are no events.
+
+use std::time::Duration;
+
+use access::webhook_signer;
+use bytes::Bytes;
+use component::handler::{Call, Services, until};
+use message::{Fault, Kind, Origin, Reply};
+use serde_json::{Value, json};
+
+use super::Managed;
+use crate::webhooks::attempts::{Attempt, redacted};
+use crate::webhooks::post;
+use crate::webhooks::subscriptions::record::Subscription;
+
+/// How much of a reply is read: enough for what a challenge has to be answered with.
+const REPLY_MAX: u64 = 4096;
+/// How long a URL may take to answer, at most: somebody waits.
+const TIME_MAX: Duration = Duration::from_secs(10);
+
+/// What has come of a request that is no event.
+pub(super) struct Probed {
+    reply: Option<Reply>,
+    pub attempt: Attempt,
+}
+
+fn no_random() -> Fault {
+    let detail = "webhooks cannot be managed at the moment";
+    Fault::new(Kind::Unavailable, Origin::Engine, detail)
+        .with_cause("the system has no random bytes")
+}
+
+/// A new identifier of a subscription.
+///
+/// # Errors
+/// When the system has no random bytes.
+pub(super) fn new_id(prefix: &str) -> Result<String, Fault> {
+    let id = webhook_signer::new_id().ok_or_else(no_random)?;
+    Ok(format!("{prefix}{id}"))
+}
+
+/// A new secret.
+///
+/// # Errors
+/// When the system has no random bytes.
+pub(super) fn new_secret() -> Result<String, Fault> {
+    webhook_signer::new_secret().ok_or_else(no_random)
+}
+
+/// Milliseconds since 1970.
+pub(super) fn now_ms(services: &dyn Services) -> u64 {
+    u64::try_from(services.wall().as_millis()).unwrap_or(u64::MAX)
+}
+
+impl Managed {
+    /// Has a URL asked whether it wants events: it has to answer with the challenge, which nobody
+    /// can guess. False when it does not.
+    ///
+    /// # Errors
+    /// When it cannot be asked.
+    pub(super) async fn challenge(
+        &self,
+        subscription: &Subscription,
+        services: &dyn Services,
+    ) -> Result<bool, Fault> {
+        let challenge = webhook_signer::new_challenge().ok_or_else(no_random)?;
+        let body = json!({
+            "type": "challenge",
+            "topic": &**self.topic.name(),
+            "webhook": &*subscription.id,
+            "challenge": challenge,
+        });
+        let probed = self
+            .probe(subscription, ("challenge", &body), services)
+            .await?;
+        let reply = probed.reply.filter(|it| matches!(it.status, 200..=299));
+        Ok(reply.is_some_and(|it| answers(it.body.as_bytes(), &challenge)))
+    }
+
+    /// Sends an event that is none of the topic, to try the URL.
+    ///
+    /// # Errors
+    /// When it cannot be sent.
+    pub(super) async fn test(
+        &self,
+        subscription: &Subscription,
+        services: &dyn Services,
+    ) -> Result<Probed, Fault> {
+        let body = json!({
+            "type": "test",
+            "topic": &**self.topic.name(),
+            "webhook": &*subscription.id,
+        });
+        self.probe(subscription, ("test", &body), services).await
+    }
+
+    async fn probe(
+        &self,
+        subscription: &Subscription,
+        (kind, body): (&'static str, &Value),
+        services: &dyn Services,
+    ) -> Result<Probed, Fault> {
+        self.pace.take(&subscription.owner, services.now())?;
+        let outgoing = self.outgoing(subscription, services).map_err(|cause| {
+            let detail = "the URL may not be called";
+            Fault::new(Kind::Forbidden, Origin::Client, detail).with_cause(cause)
+        })?;
+        let id = new_id(&format!("{kind}-"))?;
+        let of = (&**self.topic.name(), kind);
+        let signed = (&*id, now_ms(services) / 1000, Bytes::from(body.to_string()));
+        let request = post::probe(of, signed, &outgoing);
+        let start = services.now();
+        let deadline = start + self.timeout.min(TIME_MAX);
+        let call = Call {
+            plan: &outgoing.forward,
+            request: &request,
+            body_max: Some(REPLY_MAX),
+            truncates: true,
+            step: "webhook",
+            deadline: Some(deadline),
+        };
+        let at_ms = now_ms(services);
+        let replied = until(Some(deadline), services, services.call(call)).await;
+        let took = services.now().saturating_duration_since(start);
+        let (reply, shown) = match replied {
+            Some(Ok(reply)) => {
+                let shown = redacted(reply.body.as_bytes(), &outgoing.secrets);
+                (Some(reply), shown)
+            }
+            Some(Err(fault)) => (None, redacted(fault.detail.as_bytes(), &[])),
+            None => (None, "time-out".into()),
+        };
+        let status = reply.as_ref().map(|it| it.status);
+        let attempt = Attempt {
+            at_ms,
+            took_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+            id: id.into(),
+            status,
+            is_accepted: status.is_some_and(|it| matches!(it, 200..=299)),
+            shown,
+        };
+        let of = (self.topic.name(), &subscription.id);
+        self.attempts.add(of, attempt.clone());
+        Ok(Probed { reply, attempt })
+    }
+}
+
+/// Whether a reply has the challenge: alone, or as the member of this name of a JSON object.
+fn answers(body: &[u8], challenge: &str) -> bool {
+    if body.trim_ascii() == challenge.as_bytes() {
+        return true;
+    }
+    let answer: Option<Value> = serde_json::from_slice(body).ok();
+    answer.is_some_and(|it| it.get("challenge").and_then(Value::as_str) == Some(challenge))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_challenge_is_answered_alone_or_in_an_object() {
+        for (body, is_answer) in [
+            ("abc", true),
+            (" abc\r\n", true),
+            (r#"{"challenge": "abc"}"#, true),
+            (r#"{"challenge":"abc","more":1}"#, true),
+            (r#""abc""#, false),
+            ("abcd", false),
+            ("xabc", false),
+            (r#"{"challenge":"abcd"}"#, false),
+            (r#"{"type":"challenge"}"#, false),
+            ("", false),
+        ] {
+            assert_eq!(answers(body.as_bytes(), "abc"), is_answer, "{body}");
+        }
+    }
+}

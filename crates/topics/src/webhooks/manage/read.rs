@@ -1,0 +1,116 @@
+//! Reads what stands under `subscribe.webhooks.manage`.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use access::sealing_keys::SealingKeys;
+use component::document::DocumentContext;
+use component::egress::Origins;
+use component::tls::UpstreamTls;
+use config::Spanned;
+use steps::store::StoreWriter;
+
+use super::config::{KeysConfig, ManageConfig};
+use super::{ExpressionBounds, Managed, Operators, Pace};
+use crate::bounds;
+use crate::codes::BAD_WEBHOOK;
+use crate::hub::Hub;
+use crate::settings::Durability;
+use crate::topic::Topic;
+use crate::view::Mode;
+use crate::webhooks::attempts::Attempts;
+use crate::webhooks::machine::{Order, Policy};
+use crate::webhooks::plan::EndpointPlan;
+use crate::webhooks::read::{LETTERS, ROOM, backoff, disable_after, retries, timeout};
+use crate::webhooks::subscriptions::Subscriptions;
+
+/// What subscribers may wish, as the topic's `subscribe` says it.
+pub(crate) struct Wishes {
+    pub expressions: Option<ExpressionBounds>,
+    /// The modes, the default one first.
+    pub modes: Vec<Mode>,
+}
+
+/// Reads how webhooks of a topic are managed by REST. Every problem is reported.
+pub(in crate::webhooks) fn read(
+    config: &Spanned<ManageConfig>,
+    (topic, wishes): (&Arc<Topic>, Wishes),
+    files: &[Arc<EndpointPlan>],
+    context: &mut DocumentContext<'_>,
+) -> Option<Managed> {
+    let (span, config) = (config.span, &config.value);
+    let before = context.report.errors();
+    if topic.settings().durability != Durability::Disk {
+        let message = "webhooks that are managed by REST outlive a restart: the topic has to be \
+                       on the disk";
+        context
+            .report
+            .error(BAD_WEBHOOK, span, message)
+            .hint("write `durability: disk`, or leave `manage` out");
+    }
+    let keys = keys(&config.secrets_key, context);
+    let operators = config.operators.as_ref();
+    let operators = operators.map(|text| Operators::read(text, context));
+    let states = context.surroundings.states;
+    let report = &mut *context.report;
+    let count = |name, value: &Option<Spanned<u64>>, usual, report: &mut _| {
+        let counted = bounds::count(name, value.as_ref(), 1..=1_000_000, report);
+        counted.map_or(usual, |it| it as usize)
+    };
+    let policy = Policy {
+        order: Order::All,
+        concurrent: 1,
+        batch: None,
+        throttle: None,
+        backoff: backoff(&config.retry, report),
+        times: retries(&config.retry, report),
+        disable_after: disable_after(config.disable_after.as_ref(), report),
+        drops: false,
+    };
+    let letters = match &config.dead_letters {
+        Some(store) => StoreWriter::read(store, ROOM, (states, report)),
+        None => Some(StoreWriter::of(LETTERS, ROOM, states)),
+    };
+    let managed = Managed {
+        subscriptions: Subscriptions::of((topic.name(), topic.slot()), states),
+        topic: Arc::clone(topic),
+        hub: Hub::of(states),
+        keys: Arc::new(keys?),
+        origins: Origins::new(UpstreamTls::default(), None),
+        policy: Arc::new(policy),
+        timeout: timeout(config.timeout.as_ref(), report),
+        letters,
+        attempts: Attempts::of(states),
+        pace: Pace::of(states),
+        operators: match operators {
+            Some(read) => Some(read?),
+            None => None,
+        },
+        per_caller: count("per_caller", &config.per_caller, 20, report),
+        total: count("total", &config.total, 100_000, report),
+        challenges: config.challenge.unwrap_or(true),
+        expressions: wishes.expressions,
+        modes: wishes.modes,
+        files: files.to_vec(),
+        views: Mutex::new(HashMap::new()),
+    };
+    (context.report.errors() == before).then_some(managed)
+}
+
+fn keys(config: &Spanned<KeysConfig>, context: &mut DocumentContext<'_>) -> Option<SealingKeys> {
+    let texts: Vec<&str> = match &config.value {
+        KeysConfig::One(key) => vec![key],
+        KeysConfig::Several(keys) => keys.iter().map(String::as_str).collect(),
+    };
+    match SealingKeys::read(&texts) {
+        Ok(keys) => Some(keys),
+        Err(why) => {
+            let message = format!("`secrets_key` cannot be used: {why}");
+            context
+                .report
+                .error(BAD_WEBHOOK, config.span, message)
+                .hint("`openssl rand -base64 32` makes a key; give it as a secret");
+            None
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! A subscription of a user, in memory and on the disk.
+
+use std::sync::Arc;
+
+use access::sealing_keys::{SealingKeys, UnsealError};
+use access::webhook_signer::WebhookSigner;
+use bytes::Bytes;
+use component::access::Caller;
+use message::Fault;
+use serde::{Deserialize, Serialize};
+
+use crate::view::Mode;
+
+/// The table of the keyed state that has the subscriptions.
+pub(crate) const SUBSCRIPTIONS: &str = "topic-webhook-subscriptions";
+/// What identifiers of subscriptions begin with.
+pub(in crate::webhooks) const ID_PREFIX: &str = "wh_";
+/// The most secrets of a subscription: the current one and those that it replaces.
+const SECRETS_MAX: usize = 4;
+
+/// Whose a subscription is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(in crate::webhooks) struct Owner {
+    /// The name of the way by which the caller is known.
+    pub way: Box<str>,
+    /// Who it is by this way.
+    pub id: Box<str>,
+}
+
+impl Owner {
+    /// The caller.
+    ///
+    /// # Errors
+    /// As [`Caller::scope`]: a caller without a name is nobody in particular.
+    pub fn of(caller: &Caller) -> Result<Self, Fault> {
+        caller.scope()?;
+        Ok(Self {
+            way: (&*caller.way).into(),
+            id: (&*caller.id).into(),
+        })
+    }
+}
+
+/// What a subscription shows of the topic, as its owner has written it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(in crate::webhooks) struct ViewText {
+    pub mode: Mode,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filter: Option<Box<str>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub select: Option<Box<str>>,
+}
+
+impl ViewText {
+    /// Whether it costs an evaluation for each event.
+    pub fn has_expressions(&self) -> bool {
+        self.filter.is_some() || self.select.is_some()
+    }
+}
+
+/// A secret that requests are signed with.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::webhooks) struct Secret {
+    /// Sealed by [`SealingKeys`] for this topic and subscription.
+    sealed: Box<str>,
+    /// When it was made, in milliseconds since 1970.
+    pub made: u64,
+    /// Until when it signs, when another one has replaced it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<u64>,
+}
+
+/// The `Idempotency-Key` that has made a subscription, and the request it came with, as digests.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::webhooks) struct RequestKey {
+    pub key: String,
+    pub body: String,
+}
+
+/// A subscription of a user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::webhooks) struct Subscription {
+    pub id: Arc<str>,
+    pub owner: Arc<Owner>,
+    pub view: Arc<ViewText>,
+    pub url: Box<str>,
+    pub description: Option<Box<str>>,
+    /// The current one first.
+    pub secrets: Box<[Secret]>,
+    /// Counts the changes, from 1: the entity tag.
+    pub version: u64,
+    /// In milliseconds since 1970.
+    pub created: u64,
+    pub updated: u64,
+    /// Whether the URL has answered a challenge.
+    pub is_verified: bool,
+    pub request: Option<Box<RequestKey>>,
+}
+
+/// A subscription as it is written down, under its id.
+#[derive(Serialize, Deserialize)]
+struct Stored {
+    owner: Owner,
+    #[serde(flatten)]
+    view: ViewText,
+    url: Box<str>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    description: Option<Box<str>>,
+    secrets: Vec<Secret>,
+    version: u64,
+    created: u64,
+    updated: u64,
+    verified: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    request: Option<Box<RequestKey>>,
+}
+
+/// What a secret is sealed for: that of one subscription cannot stand for that of another.
+fn context(topic: &str, id: &str) -> Vec<u8> {
+    format!("webhook secret\0{topic}\0{id}").into_bytes()
+}
+
+impl Subscription {
+    /// As it is written down.
+    pub fn to_bytes(&self) -> Bytes {
+        let stored = Stored {
+            owner: Owner::clone(&self.owner),
+            view: ViewText::clone(&self.view),
+            url: self.url.clone(),
+            description: self.description.clone(),
+            secrets: self.secrets.to_vec(),
+            version: self.version,
+            created: self.created,
+            updated: self.updated,
+            verified: self.is_verified,
+            request: self.request.clone(),
+        };
+        // Nothing in it is what JSON cannot say.
+        serde_json::to_vec(&stored).unwrap_or_default().into()
+    }
+
+    /// What has been written down.
+    pub fn of_bytes(id: &str, bytes: &[u8]) -> Option<Self> {
+        let stored: Stored = serde_json::from_slice(bytes).ok()?;
+        Some(Self {
+            id: id.into(),
+            owner: Arc::new(stored.owner),
+            view: Arc::new(stored.view),
+            url: stored.url,
+            description: stored.description,
+            secrets: stored.secrets.into(),
+            version: stored.version,
+            created: stored.created,
+            updated: stored.updated,
+            is_verified: stored.verified,
+            request: stored.request,
+        })
+    }
+
+    /// The same after a change at this time.
+    pub fn changed(&self, now_ms: u64) -> Self {
+        Self {
+            version: self.version + 1,
+            updated: now_ms,
+            ..self.clone()
+        }
+    }
+
+    /// Gives it a secret; the one before signs beside it for a while.
+    pub fn add_secret(
+        &mut self,
+        (topic, secret): (&str, &str),
+        (now_ms, overlap_ms): (u64, u64),
+        keys: &SealingKeys,
+    ) -> Option<()> {
+        let sealed = keys.seal(&context(topic, &self.id), secret.as_bytes())?;
+        let until = now_ms.saturating_add(overlap_ms);
+        let mut secrets = vec![Secret {
+            sealed: sealed.into(),
+            made: now_ms,
+            until: None,
+        }];
+        let before = self.secrets.iter().map(|it| Secret {
+            until: Some(it.until.map_or(until, |own| own.min(until))),
+            ..it.clone()
+        });
+        secrets.extend(before.filter(|it| it.until > Some(now_ms)));
+        secrets.truncate(SECRETS_MAX);
+        self.secrets = secrets.into();
+        Some(())
+    }
+
+    /// The secrets that sign at this time.
+    pub fn valid_secrets(&self, now_ms: u64) -> impl Iterator<Item = &Secret> {
+        let is_valid = move |it: &&Secret| it.until.is_none_or(|until| until > now_ms);
+        self.secrets.iter().filter(is_valid)
+    }
+
+    /// What signs its requests at this time, and the secrets as text, which no log may show.
+    ///
+    /// # Errors
+    /// When a secret cannot be opened with these keys.
+    pub fn signer(
+        &self,
+        topic: &str,
+        now_ms: u64,
+        keys: &SealingKeys,
+    ) -> Result<(WebhookSigner, Vec<String>), String> {
+        let context = context(topic, &self.id);
+        let texts = self.valid_secrets(now_ms).map(|it| {
+            let opened = keys.open(&context, &it.sealed);
+            opened.map(|it| String::from_utf8_lossy(&it).into_owned())
+        });
+        let texts = texts.collect::<Result<Vec<_>, UnsealError>>();
+        let texts = texts.map_err(|error| format!("its secret: {error}"))?;
+        let all: Vec<&str> = texts.iter().map(String::as_str).collect();
+        let signer = WebhookSigner::standard(&all)?;
+        Ok((signer, texts))
+    }
+
+    /// Whether the first of these keys has sealed all its secrets.
+    pub fn is_current(&self, keys: &SealingKeys) -> bool {
+        self.secrets.iter().all(|it| keys.is_current(&it.sealed))
+    }
+
+    /// Seals its secrets with the first of these keys; whether that changes anything.
+    ///
+    /// # Errors
+    /// When a secret cannot be opened with these keys.
+    pub fn reseal(&mut self, topic: &str, keys: &SealingKeys) -> Result<bool, String> {
+        let context = context(topic, &self.id);
+        let mut secrets = self.secrets.to_vec();
+        let mut is_changed = false;
+        for secret in &mut secrets {
+            let text = keys.open(&context, &secret.sealed);
+            let text = text.map_err(|error| error.to_string())?;
+            if !keys.is_current(&secret.sealed) {
+                let sealed = keys.seal(&context, &text);
+                secret.sealed = sealed.ok_or("the system has no random bytes")?.into();
+                is_changed = true;
+            }
+        }
+        if is_changed {
+            self.secrets = secrets.into();
+        }
+        Ok(is_changed)
+    }
+}
