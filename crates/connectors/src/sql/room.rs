@@ -1,7 +1,7 @@
 //! Room for rows in the budget for bodies ([`message::memory`]). Rows are counted without touching
 //! it until they are more than [`memory::FREE`] bytes. From there on the row with which a further
 //! piece begins keeps what is reserved for the piece, by the name of its first column: names are
-//! shared and counted as bytes, so the room is given back when the row is dropped, wherever it went.
+//! shared and counted as bytes, so the room is given back when that row is dropped.
 
 use expr::{Value, value};
 use message::memory::{self, Budget, Exhausted};
