@@ -127,7 +127,6 @@ mod tests {
                 let used = budget.used();
                 assert!(used == 0 && sum <= PIECE || used >= sum && used < sum + PIECE);
             }
-            drop(room);
             let used = budget.used();
             assert!(used >= sum || sum <= PIECE);
             rows.truncate(seed % 40);
