@@ -82,6 +82,16 @@ impl Budget {
         Ok(Some(reservation))
     }
 
+    /// Reserves so many bytes, however few: for what is counted by its parts.
+    ///
+    /// # Errors
+    /// When the budget does not have them; that is counted as a refusal.
+    pub fn take(&'static self, bytes: u64) -> Result<Reservation, Exhausted> {
+        let mut reservation = self.empty();
+        reservation.add(bytes)?;
+        Ok(reservation)
+    }
+
     /// Looks whether a body of an announced size has room, without reserving any.
     ///
     /// # Errors
@@ -119,6 +129,14 @@ impl Reservation {
         }
         self.bytes += bytes;
         Ok(())
+    }
+
+    /// Bytes that keep the reservation until their last copy is dropped.
+    pub fn hold(self, content: Vec<u8>) -> Bytes {
+        Bytes::from_owner(Held {
+            content,
+            _reservation: self,
+        })
     }
 }
 
@@ -188,10 +206,7 @@ impl Cover {
     pub fn hold(self, content: Vec<u8>) -> Bytes {
         match self.reservation {
             None => Bytes::from(content),
-            Some(reservation) => Bytes::from_owner(Held {
-                content,
-                _reservation: reservation,
-            }),
+            Some(reservation) => reservation.hold(content),
         }
     }
 }

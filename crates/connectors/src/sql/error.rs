@@ -23,6 +23,8 @@ pub enum Class {
     Timeout,
     /// The rows are too many or too large.
     TooLarge,
+    /// There is no memory left for the rows.
+    NoRoom,
     /// A value cannot be bound to its parameter.
     Argument,
     /// A text has a character that the database has no room for, whoever sent it.
@@ -128,6 +130,7 @@ impl SqlError {
                 | Class::Busy
                 | Class::Lost
                 | Class::Timeout
+                | Class::NoRoom
                 | Class::Serialization
                 | Class::Deadlock
                 | Class::RolledBack
@@ -187,6 +190,12 @@ impl SqlError {
                 Fault::new(Kind::Unavailable, Origin::Upstream, detail)
                     .with_retry_after(Duration::from_secs(1))
             }
+            Class::NoRoom => {
+                let detail = "there is no memory left for the rows";
+                Fault::new(Kind::Unavailable, Origin::Engine, detail)
+                    .with_status(503)
+                    .with_retry_after(Duration::from_secs(1))
+            }
             Class::Timeout => {
                 let detail = "the database took too long";
                 Fault::new(Kind::Timeout, Origin::Upstream, detail)
@@ -232,6 +241,7 @@ mod tests {
             (Class::Unique, "unique-violation", 409, Retry::No),
             (Class::Lost, "connection", 502, Retry::IfRepeatable),
             (Class::Timeout, "timeout", 504, Retry::IfRepeatable),
+            (Class::NoRoom, "unavailable", 503, Retry::IfRepeatable),
             (Class::Character, "invalid", 400, Retry::No),
         ] {
             assert_eq!(fault(class), (name.to_owned(), status, retry));

@@ -13,6 +13,7 @@ pub mod postgres;
 mod prepare;
 pub mod query;
 mod read_only;
+mod room;
 pub mod server;
 pub mod session;
 mod sink;

@@ -6,6 +6,7 @@ use component::handler::LocalFuture;
 use expr::Value;
 
 use crate::sql::error::{Class, SqlError};
+use crate::sql::room::Room;
 use crate::sql::session::{Sink, Wants};
 
 /// What a value takes in memory beside its own bytes, about: it counts towards the bound, so that
@@ -26,6 +27,7 @@ pub(crate) struct Collect {
     bounds: Bounds,
     rows: u64,
     bytes: u64,
+    room: Room,
     /// One list of rows for each result set.
     pub sets: Vec<Vec<Value>>,
     sets_max: usize,
@@ -38,6 +40,7 @@ impl Collect {
             bounds,
             rows: 0,
             bytes: 0,
+            room: Room::default(),
             sets: Vec::new(),
             sets_max,
         }
@@ -66,7 +69,8 @@ impl Sink for Collect {
             _ => 0,
         };
         self.rows += 1;
-        self.bytes += (size + columns * VALUE_COST) as u64;
+        let cost = size + columns * VALUE_COST;
+        self.bytes += cost as u64;
         let Bounds {
             rows_max,
             bytes_max,
@@ -79,6 +83,7 @@ impl Sink for Collect {
             let message = format!("the rows take more than {bytes_max} bytes (`bytes_max`)");
             return Err(SqlError::new(Class::TooLarge, message));
         }
+        let row = self.room.hold(row, cost)?;
         if let Some(rows) = self.sets.last_mut() {
             rows.push(row);
         }

@@ -8,6 +8,7 @@
 
 mod audit;
 mod auth;
+mod body_memory;
 mod caller_limits;
 mod certificates;
 mod check;

@@ -145,9 +145,16 @@ impl Run<'_> {
             rows: Collect::new(bounds, 1),
             count: 0,
             most: settings.batch,
+            is_refused: false,
         };
-        match self.send(&settings.query, &arguments, &mut sink).await {
-            Err(error) if sink.count < settings.batch => Err(error),
+        let done = self.send(&settings.query, &arguments, &mut sink).await;
+        let is_short = match sink.is_refused {
+            // What found room is worked on; the others are read again after it.
+            true => sink.count == 1,
+            false => sink.count < settings.batch,
+        };
+        match done {
+            Err(error) if is_short => Err(error),
             _ => self.check(sink.rows.into_rows()),
         }
     }
@@ -310,6 +317,8 @@ struct Batch {
     rows: Collect,
     count: usize,
     most: usize,
+    /// Whether the last row found no room.
+    is_refused: bool,
 }
 
 impl Sink for Batch {
@@ -322,7 +331,9 @@ impl Sink for Batch {
             return Err(SqlError::new(Class::Stopped, "the batch is full"));
         }
         self.count += 1;
-        self.rows.row(row, size)
+        let taken = self.rows.row(row, size);
+        self.is_refused = taken.is_err();
+        taken
     }
 
     fn drain(&mut self) -> LocalFuture<'_, Result<(), SqlError>> {

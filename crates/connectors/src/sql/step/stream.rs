@@ -9,6 +9,7 @@ use expr::{Value, value};
 use message::Fault;
 
 use crate::sql::error::{Class, SqlError};
+use crate::sql::room::Room;
 use crate::sql::session::{Sink, Wants};
 
 /// A batch is given on before it is full when its rows take so many bytes.
@@ -31,6 +32,8 @@ pub(super) struct Batches<'a> {
     row_max: u64,
     rows: Vec<Value>,
     bytes: usize,
+    /// Of the batch: the next one has its own.
+    room: Room,
     count: u64,
     /// Why no more batches are wanted: a failure of the steps, or that they have ended the flow.
     ended: Option<Result<Next, Fault>>,
@@ -50,6 +53,7 @@ impl<'a> Batches<'a> {
             row_max,
             rows: Vec::new(),
             bytes: 0,
+            room: Room::default(),
             count: 0,
             ended: None,
         }
@@ -73,6 +77,7 @@ impl<'a> Batches<'a> {
     /// Runs the steps on the rows so far.
     pub async fn give(&mut self) -> Result<(), SqlError> {
         self.bytes = 0;
+        self.room = Room::default();
         if self.rows.is_empty() {
             return Ok(());
         }
@@ -102,7 +107,7 @@ impl Sink for Batches<'_> {
             let message = format!("a row takes more than {} bytes (`bytes_max`)", self.row_max);
             return Err(SqlError::new(Class::TooLarge, message));
         }
-        self.rows.push(row);
+        self.rows.push(self.room.hold(row, size)?);
         self.count += 1;
         self.bytes += size;
         let is_full = self.rows.len() >= self.stream.batch || self.bytes >= BATCH_BYTES;
