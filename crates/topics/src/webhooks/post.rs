@@ -211,8 +211,8 @@ impl Post {
         headers
     }
 
-    /// What a subscriber of a hub is told. The id is no part of the recommendation; subscribers tell
-    /// repetitions by it.
+    /// What a subscriber of a hub is told. The id is no part of the recommendation; subscribers
+    /// tell repetitions by it.
     fn hub_headers(&self, subscriber: &Subscriber) -> Headers {
         let mut headers = Headers::new();
         headers.append("Content-Type", &*subscriber.media_type);
