@@ -74,6 +74,9 @@ pub struct World {
     pub low_space: LowSpace,
     /// How many operations there have been.
     pub operations: u64,
+    /// How often the power has gone. Files that were opened before are of no use after it: what
+    /// still holds them is of a process that is gone.
+    crashes: u64,
 }
 
 /// The disk. Copies are the same one.
@@ -95,6 +98,7 @@ impl SimDisk {
             is_made: false,
             low_space: LowSpace::default(),
             operations: 0,
+            crashes: 0,
         })))
     }
 
@@ -166,6 +170,7 @@ impl World {
     fn crash(&mut self) {
         self.left = None;
         self.sync_fails = None;
+        self.crashes += 1;
         let random = &mut self.random;
         for (number, file) in std::mem::take(&mut self.removed) {
             if random.holds(50) {
@@ -312,14 +317,14 @@ impl Disk for SimDisk {
         let file = world.files.entry(number).or_default();
         file.seen.clear();
         file.pending.push(Change::Truncate(0));
-        Ok(Box::new((self.clone(), number)))
+        Ok(Box::new((self.clone(), number, world.crashes)))
     }
 
     fn open(&mut self, number: u64) -> io::Result<Box<dyn DiskFile>> {
         let mut world = self.world();
         world.step()?;
         match world.files.contains_key(&number) {
-            true => Ok(Box::new((self.clone(), number))),
+            true => Ok(Box::new((self.clone(), number, world.crashes))),
             false => Err(ErrorKind::NotFound.into()),
         }
     }
@@ -387,13 +392,17 @@ impl Disk for SimDisk {
     }
 }
 
-type Open = (SimDisk, u64);
+/// The disk, the number of the file, and how often the power had gone when it was opened.
+type Open = (SimDisk, u64, u64);
 
 fn with<T>(
-    (disk, number): &Open,
+    (disk, number, crashes): &Open,
     work: impl FnOnce(&mut World, &mut SimFile) -> io::Result<T>,
 ) -> io::Result<T> {
     let mut world = disk.world();
+    if world.crashes != *crashes {
+        return Err(io::Error::other("the power has gone since"));
+    }
     let mut file = world.files.remove(number).ok_or(ErrorKind::NotFound)?;
     let result = work(&mut world, &mut file);
     world.files.insert(*number, file);
