@@ -1,7 +1,7 @@
 //! What a request shows of its sender, and where.
 
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use access::credentials::{
     self, ACCESS_TOKEN, Credential as Presented, KeyPlace, Problem, Scheme, Source, Wanted,
@@ -45,7 +45,7 @@ impl Carrier {
                 CredentialLocation::Query(ACCESS_TOKEN.into())
             }
             Self::Bearer if source == Source::Subprotocol => CredentialLocation::Subprotocol,
-            Self::Bearer | Self::Basic => CredentialLocation::Field(AUTHORIZATION.into()),
+            Self::Bearer | Self::Basic => CredentialLocation::Field(Arc::clone(&AUTHORIZATION)),
             Self::Field(name) => CredentialLocation::Field(Arc::clone(name)),
             Self::Query(name) => CredentialLocation::Query(Arc::clone(name)),
             Self::Cookie(name) => CredentialLocation::Cookie(Arc::clone(name)),
@@ -73,7 +73,8 @@ impl Carrier {
     }
 }
 
-const AUTHORIZATION: &str = "authorization";
+/// Shared: every request with a token names it.
+static AUTHORIZATION: LazyLock<Arc<str>> = LazyLock::new(|| "authorization".into());
 
 /// Where bearer tokens may stand beside `Authorization`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -20,7 +20,7 @@ use message::{Fault, Kind, Origin, Reply, Request};
 /// The work must not be touched again after a panic. What it shares with others may be in a state
 /// between two right ones: cells are released, and each part of a worker keeps to itself what it
 /// changes in several steps.
-fn catch<T>(work: impl FnOnce() -> T) -> Result<T, Fault> {
+pub(crate) fn catch<T>(work: impl FnOnce() -> T) -> Result<T, Fault> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|_| {
         let detail = "the flow has failed unexpectedly";
         Fault::new(Kind::Internal, Origin::Engine, detail).with_cause("a panic, see the log")

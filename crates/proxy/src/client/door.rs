@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::task::Context;
 
 use component::access::{
-    Admitted, CredentialLocation, Door, RequestHead, SUBPROTOCOL_FIELD, Settlement, TICKET_COOKIE,
-    TICKET_PARAMETER, has_ticket_cookie, without_parameter,
+    Admitted, CredentialLocation, Door, Judgement, RequestHead, SUBPROTOCOL_FIELD, Settlement,
+    TICKET_COOKIE, TICKET_PARAMETER, has_ticket_cookie, without_parameter,
 };
 use component::limits::{Admission, Gate};
 use message::{Fault, HeadersView, Kind, Origin, RateLimit, Reply, Request};
@@ -33,10 +33,13 @@ pub(crate) async fn judge(
     (now, mut has_left): (&mut Instant, impl FnMut(&mut Context<'_>) -> bool),
 ) -> Result<Option<Admitted>, TurnedAway> {
     let services = Caller::new(worker, &Rc::default());
-    let judged = panics::caught(|| {
-        let judgement = door.judge(head, &services);
-        Box::pin(async { Ok(judgement.end().await) })
-    });
+    let failed = |fault: Fault| TurnedAway::Reply(Box::new(fault.to_reply()));
+    let judgement = match panics::catch(|| door.judge(head, &services)).map_err(failed)? {
+        // Most know at once, and need no future.
+        Judgement::Ready(judged) => return judged.map(Some).map_err(TurnedAway::Reply),
+        judgement => judgement,
+    };
+    let judged = panics::caught(|| Box::pin(async { Ok(judgement.end().await) }));
     let mut has_waited = false;
     let judged = gate::until_gone(judged, |context| {
         has_waited = true;
@@ -49,7 +52,7 @@ pub(crate) async fn judge(
     match judged {
         None => Err(TurnedAway::Gone),
         Some(Ok(judged)) => judged.map_err(TurnedAway::Reply),
-        Some(Err(fault)) => Err(TurnedAway::Reply(Box::new(fault.to_reply()))),
+        Some(Err(fault)) => Err(failed(fault)),
     }
 }
 
