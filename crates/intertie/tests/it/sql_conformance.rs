@@ -1,6 +1,9 @@
 //! What every dialect has to keep when statements are cut off in the middle: a transaction happens
 //! whole or not at all, and a connection never gives one flow the rows of another.
 
+use std::io;
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -277,6 +280,44 @@ fn a_deadlock_takes_the_whole_transaction_with_it() {
     }
 }
 
+/// What lies between a client and a server, and can be cut.
+struct Cable {
+    port: u16,
+    connections: Arc<Mutex<Vec<TcpStream>>>,
+}
+
+impl Cable {
+    fn to(server: u16) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let connections = Arc::<Mutex<Vec<TcpStream>>>::default();
+        let all = Arc::clone(&connections);
+        thread::spawn(move || {
+            for client in listener.incoming() {
+                let client = client.unwrap();
+                let server = TcpStream::connect(("127.0.0.1", server)).unwrap();
+                let copy = |it: &TcpStream| it.try_clone().unwrap();
+                all.lock().unwrap().extend([copy(&client), copy(&server)]);
+                for (mut from, mut to) in [(copy(&client), copy(&server)), (server, client)] {
+                    thread::spawn(move || {
+                        // However it ends, the other side sees an end too.
+                        let _ = io::copy(&mut from, &mut to);
+                        let _ = to.shutdown(Shutdown::Both);
+                    });
+                }
+            }
+        });
+        Self { port, connections }
+    }
+
+    /// Cuts all connections that there are.
+    fn cut(&self) {
+        for connection in self.connections.lock().unwrap().drain(..) {
+            let _ = connection.shutdown(Shutdown::Both);
+        }
+    }
+}
+
 #[test]
 fn a_transaction_whose_connection_is_lost_leaves_nothing() {
     let again = "  retry: { on: [any], times: 2, delay: 10ms }";
@@ -288,7 +329,23 @@ fn a_transaction_whose_connection_is_lost_leaves_nothing() {
         "  fallback: { value: null }",
     ];
     let flows = [COMMON.to_owned(), transaction("cut", &steps, "")].concat();
-    for dialect in dialects("lost").into_iter().take(2) {
+    let [postgres, maria, _, mut sqlserver] =
+        <[Dialect; 4]>::try_from(dialects("lost")).unwrap_or_else(|_| panic!("four dialects"));
+    // A database within the process has no connection to lose. All tests share one of SQL Server.
+    let cable = Cable::to(Iridium::shared().port());
+    let port_of = |port: u16| format!(":{port}");
+    let through = |port: u16| {
+        sqlserver
+            .connection
+            .replace(&port_of(port), &port_of(cable.port))
+    };
+    sqlserver.connection = through(Iridium::shared().port());
+    let flows = ["table t ", "into t ", "from t"]
+        .iter()
+        .fold(flows, |flows, it| {
+            flows.replace(it, &it.replace(" t", " lost"))
+        });
+    for dialect in [postgres, maria, sqlserver] {
         let shop = Shop::run(&dialect, &flows);
         assert!(shop.send("/create", &json!(0)).status < 300);
         let port = shop.port;
@@ -300,6 +357,7 @@ fn a_transaction_whose_connection_is_lost_leaves_nothing() {
                 "select pg_terminate_backend(pid) from pg_stat_activity \
                  where datname = 'conform_lost'",
             )),
+            "sqlserver" => cable.cut(),
             _ => {
                 let ids = "select id from information_schema.processlist where db = 'conform_lost'";
                 for id in MariaDb::shared().run(ids).split_whitespace() {

@@ -7,10 +7,13 @@ use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 
 use super::super::process::{self, Cores, Process};
+use super::amqp::Client;
 
 /// Where the script of RabbitMQ is, which the one in the path starts as another user.
 pub(crate) const RABBITMQ: [&str; 2] = [
@@ -19,6 +22,8 @@ pub(crate) const RABBITMQ: [&str; 2] = [
 ];
 /// A core of its own is what the broker has; schedulers that spin would take it from the load.
 const ERLANG: &str = "+S 1:1 +sbwt none +sbwtdcpu none +sbwtdio none";
+/// How long RabbitMQ may take until it lets somebody in, once it listens.
+const LET_IN_MAX: Duration = Duration::from_secs(60);
 /// The user and the database of the flows.
 const USER: &str = "lab";
 
@@ -159,11 +164,20 @@ impl Broker {
             // Without a shell around it that would stop it slowly.
             .env("RUNNING_UNDER_SYSTEMD", "true");
         let broker = begin(command, address, &folder.join("rabbitmq.log"), cores)?;
-        Ok(Self {
+        let broker = Self {
             address,
             broker,
             mapper,
-        })
+        };
+        // It listens before it lets anybody in.
+        let start = Instant::now();
+        while let Err(error) = Client::connect(address) {
+            if start.elapsed() > LET_IN_MAX {
+                return Err(error.context("RabbitMQ lets nobody in"));
+            }
+            thread::sleep(Duration::from_millis(50));
+        }
+        Ok(broker)
     }
 
     /// Its processes.
@@ -267,7 +281,7 @@ impl Database {
         while let Err(error) = self.run("postgres", &format!("create database {USER}")) {
             tries += 1;
             ensure!(tries < 100, "{error:#}");
-            std::thread::sleep(std::time::Duration::from_millis(100));
+            thread::sleep(Duration::from_millis(100));
         }
         self.run(USER, TABLES).map(drop)
     }
