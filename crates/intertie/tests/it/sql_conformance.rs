@@ -332,14 +332,10 @@ fn a_transaction_whose_connection_is_lost_leaves_nothing() {
     let [postgres, maria, _, mut sqlserver] =
         <[Dialect; 4]>::try_from(dialects("lost")).unwrap_or_else(|_| panic!("four dialects"));
     // A database within the process has no connection to lose. All tests share one of SQL Server.
-    let cable = Cable::to(Iridium::shared().port());
-    let port_of = |port: u16| format!(":{port}");
-    let through = |port: u16| {
-        sqlserver
-            .connection
-            .replace(&port_of(port), &port_of(cable.port))
-    };
-    sqlserver.connection = through(Iridium::shared().port());
+    let server = Iridium::shared().port();
+    let cable = Cable::to(server);
+    let [direct, through] = [server, cable.port].map(|port| format!(":{port}"));
+    sqlserver.connection = sqlserver.connection.replace(&direct, &through);
     let flows = ["table t ", "into t ", "from t"]
         .iter()
         .fold(flows, |flows, it| {
