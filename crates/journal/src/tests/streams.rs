@@ -209,6 +209,8 @@ fn as_much_is_kept_as_was_said() {
     assert!(disk.world().bytes().count() < 4, "files are given back");
     wait(streams.close());
     let streams = open(&disk);
+    // What had gone stays away, also before it is said again how much is kept.
+    check(&streams);
     declare(&streams, "count", keep(10, u64::MAX, None));
     declare(&streams, "bytes", keep(u64::MAX, 500, None));
     declare(&streams, "none", keep(0, 0, None));
