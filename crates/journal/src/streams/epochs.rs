@@ -12,6 +12,10 @@ pub struct Epochs {
 /// known.
 const MOST: usize = 1024;
 
+/// How many are known of which no entry is kept: whoever comes back from one of them is told how
+/// much is missing, and not only that something may be.
+const GONE_MOST: usize = 16;
+
 impl Epochs {
     /// Those of a stream that begins with this one.
     pub fn new(epoch: u64) -> Self {
@@ -66,9 +70,10 @@ impl Epochs {
         fits
     }
 
-    /// Entries before this one are not kept: nobody goes on from epochs that end before.
+    /// Entries before this one are not kept: of the epochs that end before, few stay known.
     pub(super) fn trim(&mut self, first: u64) {
-        while self.all.get(1).is_some_and(|next| next.0 < first) {
+        let after = 1 + GONE_MOST;
+        while self.all.get(after).is_some_and(|next| next.0 < first) {
             self.all.remove(0);
         }
     }

@@ -111,13 +111,24 @@ fn a_run_that_publishes_nothing_leaves_no_epoch() {
 }
 
 #[test]
-fn epochs_of_entries_that_are_gone_are_forgotten() {
+fn few_epochs_of_entries_that_are_gone_stay_known() {
     let disk = SimDisk::new(5);
+    let mut runs = Vec::new();
     for _ in 0..50 {
         let streams = open(&disk);
         declare(&streams, "a", crate::Keep { events: 4, ..ALL });
-        publish(&streams, 2);
-        assert!(streams.epochs("a").unwrap().all().count() <= 5);
+        runs.push(publish(&streams, 2));
+        let epochs = streams.epochs("a").unwrap();
+        // Who was away while all of its epoch went is still known.
+        for (at, run) in runs.iter().enumerate().rev().take(12) {
+            let end = if at + 1 == runs.len() {
+                u64::MAX
+            } else {
+                2 * (at as u64 + 1)
+            };
+            assert_eq!(epochs.end_of(*run), Some(end));
+        }
+        assert!(epochs.all().count() <= 22);
         wait(streams.close());
     }
 }
