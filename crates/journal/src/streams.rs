@@ -68,6 +68,9 @@ pub struct Keep {
     pub bytes: u64,
     /// Entries not older than this.
     pub time: Option<Duration>,
+    /// Entries from this one on are kept whatever the rest says: somebody needs them.
+    /// [`u64::MAX`] when nobody does.
+    pub from: u64,
 }
 
 /// What is there of a stream.

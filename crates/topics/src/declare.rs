@@ -20,7 +20,7 @@ use serde_json::{Value as Json, json};
 use crate::access::Lock;
 use crate::bounds;
 use crate::caller_limits::CallerLimits;
-use crate::codes::{BAD_HUB, BAD_PUBLISHER};
+use crate::codes::{BAD_HUB, BAD_PUBLISHER, BAD_WEBHOOK};
 use crate::hub::Hub;
 use crate::poll;
 use crate::publisher;
@@ -83,6 +83,10 @@ struct TopicConfig {
 #[serde(deny_unknown_fields)]
 #[schemars(inline)]
 struct KeepConfig {
+    /// `webhooks`: what an endpoint of `subscribe.webhooks.endpoints` has not got is kept beyond
+    /// these limits, unless it is paused or disabled. At `bytes` publishers are refused then (503).
+    #[serde(rename = "for")]
+    holds: Option<Spanned<KeepFor>>,
     /// The largest number of events, from 1 to 10000000.
     #[schemars(extend("default" = 10_000))]
     events: Option<Spanned<u64>>,
@@ -93,6 +97,15 @@ struct KeepConfig {
     /// The age of events, from 1s to 366d. Without it only the other limits apply. The last
     /// snapshot of a topic is kept.
     time: Option<Spanned<config::Duration>>,
+}
+
+/// Whom events are kept for.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+enum KeepFor {
+    /// Endpoints of webhooks.
+    Webhooks,
 }
 
 /// Where events come from.
@@ -167,6 +180,7 @@ fn build(node: &Node, context: &mut DocumentContext<'_>) -> Option<Declared> {
     let config: TopicConfig = config::decode(node, context.report)?;
     let before = context.report.errors();
     let settings = read_settings(&config, context.report);
+    check_holds(&config, context.report);
     let hub = Hub::of(context.surroundings.states);
     let name = &config.topic.value;
     let topic = hub.declare(name, settings, context.surroundings.states);
@@ -203,10 +217,24 @@ fn read_settings(config: &TopicConfig, report: &mut Report) -> Settings {
                 .unwrap_or(default.keep.events),
             bytes: bytes.unwrap_or(default.keep.bytes),
             time: time.map(|time| bounds::time("time", time, times, report)),
+            for_webhooks: keep.holds.is_some(),
         },
         body_max: body_max.map_or(default.body_max, |it| it as usize),
         snapshot_every: bounds::count("snapshot_every", every, 1..=10_000, report)
             .unwrap_or(default.snapshot_every),
+    }
+}
+
+/// Refuses to keep events for webhooks where there are none to keep them for.
+fn check_holds(config: &TopicConfig, report: &mut Report) {
+    let webhooks = config.subscribe.as_ref().and_then(|it| it.webhooks());
+    let has_endpoints = webhooks.is_some_and(|it| !it.endpoints.is_empty());
+    if let Some(holds) = config.keep.holds.as_ref().filter(|_| !has_endpoints) {
+        let message = "`for` has no effect: the topic has no `subscribe.webhooks.endpoints`";
+        report.error(BAD_WEBHOOK, holds.span, message).hint(
+            "webhooks that users make by REST and subscribers of a hub hold no events: they could \
+             stop all publishers",
+        );
     }
 }
 

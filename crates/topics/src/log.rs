@@ -1,6 +1,7 @@
 //! The log of a topic: what is ordered but not yet durable, what everybody sees, and who gets it.
 
 mod expire;
+mod held;
 mod history;
 mod recover;
 
@@ -204,6 +205,7 @@ pub(crate) struct Log {
     pub store: Arc<dyn Store>,
     pub sequencer: Arc<Sequencer>,
     settings: Mutex<Settings>,
+    held: held::Held,
     staged: Mutex<Staged>,
     live: Mutex<Live>,
     /// The number of the next event that everybody will see.

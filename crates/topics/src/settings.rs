@@ -5,6 +5,8 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::store::Kept;
+
 /// What is published to a topic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -59,6 +61,9 @@ pub struct Keep {
     pub bytes: u64,
     /// At most that long.
     pub time: Option<Duration>,
+    /// Whether what an endpoint of its webhooks has not got stays beyond that: at `bytes`
+    /// publishers are refused then.
+    pub for_webhooks: bool,
 }
 
 impl Default for Keep {
@@ -67,6 +72,7 @@ impl Default for Keep {
             events: 10_000,
             bytes: 64 << 20,
             time: None,
+            for_webhooks: false,
         }
     }
 }
@@ -106,13 +112,14 @@ impl Settings {
 
     /// What the store has to keep so that everything that is promised can be made again: a patch
     /// needs the whole document before it.
-    pub(crate) fn kept(&self) -> Keep {
+    pub(crate) fn kept(&self) -> Kept {
         match self.payload {
-            Payload::Event => self.keep,
-            Payload::Snapshot => Keep {
+            Payload::Event => self.keep.into(),
+            Payload::Snapshot => Kept {
                 events: self.keep.events + self.snapshot_every + 1,
                 bytes: self.keep.bytes + self.patches_max() + 2 * self.body_max as u64,
                 time: None,
+                from: u64::MAX,
             },
         }
     }

@@ -121,6 +121,30 @@ impl StoreError {
     }
 }
 
+/// What a store keeps of a topic. The last record always stays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Kept {
+    /// At most that many records.
+    pub events: u64,
+    /// At most about that many bytes.
+    pub bytes: u64,
+    /// At most that long.
+    pub time: Option<Duration>,
+    /// Records from this one on, whatever the rest says; [`u64::MAX`] for none.
+    pub from: u64,
+}
+
+impl From<Keep> for Kept {
+    fn from(keep: Keep) -> Self {
+        Self {
+            events: keep.events,
+            bytes: keep.bytes,
+            time: keep.time,
+            from: u64::MAX,
+        }
+    }
+}
+
 /// What comes later from a store.
 pub(crate) type Answer<T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send>>;
 
@@ -128,7 +152,7 @@ pub(crate) type Answer<T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> +
 /// only when what was to be appended before has been answered.
 pub(crate) trait Store: Send + Sync {
     /// Makes a log for a topic when there is none, and says what is kept of it from now on.
-    fn declare(&self, topic: &str, keep: Keep) -> Answer<Found>;
+    fn declare(&self, topic: &str, keep: Kept) -> Answer<Found>;
 
     /// What there is of a topic.
     fn find(&self, topic: &str) -> Option<Found>;

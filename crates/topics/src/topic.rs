@@ -231,6 +231,12 @@ impl Topic {
         self.webhooks.get().map_or(&[], Vec::as_slice)
     }
 
+    /// The endpoints that events are kept for, if they are.
+    pub(crate) fn holders(&self) -> Arc<[Arc<EndpointState>]> {
+        let endpoints = self.webhooks().iter().map(|(state, _)| Arc::clone(state));
+        endpoints.collect()
+    }
+
     /// From here on it has this hub.
     pub(crate) fn set_websub(&self, hub: Arc<HubTopic>) {
         // A document is read once.

@@ -3,6 +3,7 @@
 
 mod crash;
 mod forms;
+mod held;
 mod manage;
 mod operator;
 

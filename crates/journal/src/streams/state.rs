@@ -81,6 +81,9 @@ impl Stream {
         let Some(oldest) = self.slots.get(0).filter(|_| events > 1) else {
             return false;
         };
+        if self.first >= keep.from {
+            return false;
+        }
         let age = Duration::from_millis(now.saturating_sub(oldest.at));
         events > keep.events || self.bytes > keep.bytes || keep.time.is_some_and(|time| age > time)
     }

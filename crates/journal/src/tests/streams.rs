@@ -18,6 +18,7 @@ pub const ALL: Keep = Keep {
     events: u64::MAX,
     bytes: u64::MAX,
     time: None,
+    from: u64::MAX,
 };
 
 pub fn options() -> StreamOptions {
@@ -183,6 +184,7 @@ fn as_much_is_kept_as_was_said() {
         events,
         bytes,
         time,
+        from: u64::MAX,
     };
     declare(&streams, "count", keep(10, u64::MAX, None));
     declare(&streams, "bytes", keep(u64::MAX, 500, None));
@@ -220,6 +222,37 @@ fn as_much_is_kept_as_was_said() {
         declare(&streams, "count", keep(3, u64::MAX, None)).first,
         198
     );
+}
+
+#[test]
+fn what_somebody_needs_stays_whatever_else_is_kept() {
+    let disk = SimDisk::new(1);
+    let streams = open(&disk);
+    let time = Some(Duration::from_millis(1));
+    let keep = |from| Keep {
+        events: 3,
+        bytes: 100,
+        time,
+        from,
+    };
+    declare(&streams, "a", keep(5));
+    for number in 1..=20 {
+        append(&streams, "a", number, "0123456789").unwrap();
+    }
+    std::thread::sleep(Duration::from_millis(5));
+    assert_eq!(streams.find("a").unwrap().first, 5);
+    assert_eq!(streams.read("a", 5, 9).unwrap()[0].sequence, 5);
+    assert_eq!(declare(&streams, "a", keep(11)).first, 11);
+    wait(streams.close());
+    let streams = open(&disk);
+    append(&streams, "a", 21, "x").unwrap();
+    assert_eq!(
+        streams.find("a").unwrap().first,
+        11,
+        "nothing goes before it is said how much"
+    );
+    assert_eq!(declare(&streams, "a", keep(12)).first, 12);
+    assert_eq!(declare(&streams, "a", keep(u64::MAX)).first, 21);
 }
 
 #[test]

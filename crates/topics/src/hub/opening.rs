@@ -115,7 +115,7 @@ impl PreparedTopics {
             }
             if let Some(log) = self.served(&topic) {
                 // As it is: a disk that takes nothing any more says so here.
-                asked.push(log.store.declare(&log.stored_as, log.settings().kept()));
+                asked.push(log.store.declare(&log.stored_as, log.kept()));
                 kept.push(Arc::clone(topic.name()));
                 self.push(topic, log);
                 continue;
@@ -273,7 +273,7 @@ impl PreparedTopics {
     pub async fn commit(self) {
         self.serve();
         let asked = self.topics.iter().map(|(topic, log)| {
-            let kept = topic.settings().kept();
+            let kept = log.kept_as(topic.settings(), &topic.holders());
             log.store.declare(&log.stored_as, kept)
         });
         let kept = all(asked.collect()).await;
@@ -284,6 +284,7 @@ impl PreparedTopics {
                 tracing::error!(target: "topics", topic, %error, "what is kept has not changed");
             }
             log.set_settings(settings);
+            log.set_holders(topic.holders());
             let before = topic.slot().log();
             topic.slot().set_log(&log);
             if let (Some(managed), Some(keyed)) = (topic.managed(), self.hub.keyed()) {

@@ -2,14 +2,14 @@
 //! need the whole one before them.
 
 use super::Log;
-use crate::settings::{Keep, Payload};
+use crate::settings::Payload;
 use crate::store::memory::now_ms;
-use crate::store::{RecordKind, StoreError};
+use crate::store::{Kept, RecordKind, StoreError};
 
 impl Log {
     /// Has everything removed before the last whole snapshot that is too old, if `keep.time` says
     /// so: it is what the oldest that is not too old was made from. Blocks.
-    pub fn expire(&self) -> Result<(), StoreError> {
+    pub fn expire(self: &std::sync::Arc<Self>) -> Result<(), StoreError> {
         let settings = self.settings();
         let Some(time) = settings.keep.time else {
             return Ok(());
@@ -26,14 +26,14 @@ impl Log {
         let Some(first) = last_old.filter(|first| *first > found.first) else {
             return Ok(());
         };
-        let kept = settings.kept();
-        let (store, name) = (std::sync::Arc::clone(&self.store), self.stored_as.clone());
+        let log = std::sync::Arc::clone(self);
         // Between two batches: what is published meanwhile would move the end.
         let chore = async move {
-            let next = store.find(&name).map_or(found.next, |found| found.next);
+            let (store, name, kept) = (&log.store, &log.stored_as, log.kept());
+            let next = store.find(name).map_or(found.next, |found| found.next);
             let events = (next - first).min(kept.events);
-            store.declare(&name, Keep { events, ..kept }).await?;
-            store.declare(&name, kept).await.map(drop)
+            store.declare(name, Kept { events, ..kept }).await?;
+            store.declare(name, kept).await.map(drop)
         };
         self.sequencer.chore(self.durability, Box::pin(chore));
         Ok(())

@@ -49,6 +49,7 @@ impl Log {
             store: parts.store,
             sequencer: parts.sequencer,
             settings: Mutex::new(parts.settings),
+            held: Default::default(),
             staged: Mutex::new(recovered.staged),
             live: Mutex::new(Live {
                 latest: recovered.latest,

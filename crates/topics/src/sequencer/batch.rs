@@ -100,6 +100,11 @@ impl Batch {
             let _ = answer.send(Err(fault));
             return;
         }
+        if let Some(fault) = refused(&log, &items) {
+            // Whoever has asked may have gone.
+            let _ = answer.send(Err(fault));
+            return;
+        }
         let at = self.topic(&log);
         let Some(of) = self.topics.get_mut(at) else {
             return;
@@ -202,6 +207,19 @@ fn check_keys(items: &[Item], known: &Keys) -> Result<(), Fault> {
         }
     }
     Ok(())
+}
+
+/// Why these are refused: something of them is new, and nothing new may come now.
+fn refused(log: &Arc<Log>, items: &[Item]) -> Option<Fault> {
+    let fault = log.is_full()?;
+    let staged = log.staged();
+    let is_known = |key: &Key| staged.keys.get(key).is_some();
+    let is_new = |item: &Item| !item.key.as_ref().is_some_and(is_known);
+    if !items.iter().any(is_new) {
+        return None;
+    }
+    Counts::add(&log.slot.counts.refused, items.len() as u64);
+    Some(fault)
 }
 
 impl Of {

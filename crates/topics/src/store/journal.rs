@@ -5,8 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use journal::{Entry, Epochs, NewEntry, ReadError, Refusal, StreamInfo, Streams};
 
-use super::{Answer, Found, Record, RecordKind, Store, StoreError};
-use crate::settings::Keep;
+use super::{Answer, Found, Kept, Record, RecordKind, Store, StoreError};
 
 /// The streams of a data folder.
 pub(crate) struct JournalStore(Streams);
@@ -63,12 +62,13 @@ fn record(entry: Entry) -> Result<Record, StoreError> {
 }
 
 impl Store for JournalStore {
-    fn declare(&self, topic: &str, keep: Keep) -> Answer<Found> {
+    fn declare(&self, topic: &str, keep: Kept) -> Answer<Found> {
         let (streams, topic) = (self.0.clone(), topic.to_owned());
         let keep = journal::Keep {
             events: keep.events,
             bytes: keep.bytes,
             time: keep.time,
+            from: keep.from,
         };
         Box::pin(async move { Ok(found(streams.declare(&topic, keep).await?)) })
     }

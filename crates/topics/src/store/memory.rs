@@ -8,8 +8,7 @@ use std::time::SystemTime;
 
 use bytes::Bytes;
 
-use super::{Answer, Found, Record, RecordKind, Store, StoreError};
-use crate::settings::Keep;
+use super::{Answer, Found, Kept, Record, RecordKind, Store, StoreError};
 
 /// What a record takes beside its bytes.
 const EACH: usize = 32;
@@ -20,7 +19,7 @@ pub(crate) struct MemoryStore(Mutex<HashMap<Arc<str>, Arc<Mutex<Log>>>>);
 
 struct Log {
     epoch: u64,
-    keep: Keep,
+    keep: Kept,
     records: VecDeque<Record>,
     next: u64,
     bytes: u64,
@@ -51,8 +50,9 @@ impl Log {
             let is_old = oldest.is_some_and(|oldest| record.at_ms < oldest);
             let count = self.records.len() as u64;
             let is_too_much = self.bytes > self.keep.bytes || count > self.keep.events;
+            let is_needed = record.sequence >= self.keep.from;
             // The last one stays, however large and old it is.
-            if count == 1 || !is_old && !is_too_much {
+            if count == 1 || is_needed || !is_old && !is_too_much {
                 return;
             }
             self.bytes -= size(record);
@@ -101,7 +101,7 @@ fn unknown() -> StoreError {
 }
 
 impl Store for MemoryStore {
-    fn declare(&self, topic: &str, keep: Keep) -> Answer<Found> {
+    fn declare(&self, topic: &str, keep: Kept) -> Answer<Found> {
         let mut logs = self.logs();
         let log = logs.entry(topic.into()).or_insert_with(|| {
             Arc::new(Mutex::new(Log {

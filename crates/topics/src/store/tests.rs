@@ -52,7 +52,7 @@ fn named(topic: &str, records: Vec<Record>) -> Vec<(Arc<str>, Record)> {
 }
 
 async fn keeps_what_is_appended(store: &dyn Store) {
-    let made = store.declare("a", Keep::default()).await.unwrap();
+    let made = store.declare("a", Keep::default().into()).await.unwrap();
     assert_eq!((made.first, made.next, made.bytes), (1, 1, 0));
     assert_ne!(made.epoch, 0);
     assert_eq!(store.find("a"), Some(made));
@@ -80,7 +80,7 @@ async fn keeps_what_is_appended(store: &dyn Store) {
 
 async fn topics_are_apart(store: &dyn Store) {
     for topic in ["a", "b"] {
-        store.declare(topic, Keep::default()).await.unwrap();
+        store.declare(topic, Keep::default().into()).await.unwrap();
     }
     let both = [
         named("a", vec![record(1, "a1")]),
@@ -97,14 +97,15 @@ async fn topics_are_apart(store: &dyn Store) {
     let epoch = store.find("a").unwrap().epoch;
     store.remove("a").await.unwrap();
     assert_eq!(numbers("a"), None);
-    let again = store.declare("a", Keep::default()).await.unwrap();
+    let again = store.declare("a", Keep::default().into()).await.unwrap();
     assert_eq!((again.first, again.next), (1, 1));
     assert_ne!(again.epoch, epoch);
     assert!(store.append(named("c", vec![record(1, "")])).await.is_err());
 }
 
 async fn only_as_much_is_kept_as_is_said(store: &dyn Store) {
-    let keep = |events, bytes, time| Keep {
+    let keep = |events, bytes, time| Kept {
+        from: u64::MAX,
         events,
         bytes,
         time,
@@ -170,7 +171,7 @@ async fn on_the_disk() {
     ));
     drop(store);
     let store = folder.open();
-    let found = store.declare("a", Keep::default()).await.unwrap();
+    let found = store.declare("a", Keep::default().into()).await.unwrap();
     // What comes is of another epoch.
     assert_ne!(found.epoch, before.epoch);
     assert_eq!(store.epochs("a").of(3), before.epoch);

@@ -8,7 +8,7 @@ use message::Fault;
 
 use super::*;
 use crate::store::memory::MemoryStore;
-use crate::store::{Answer, Found, Record, RecordKind, Store, StoreError};
+use crate::store::{Answer, Found, Kept, Record, RecordKind, Store, StoreError};
 use crate::topic::Receipt;
 
 /// A store that appends when it is told to, or says that it does not.
@@ -48,7 +48,7 @@ impl Slow {
 }
 
 impl Store for Arc<Slow> {
-    fn declare(&self, topic: &str, keep: Keep) -> Answer<Found> {
+    fn declare(&self, topic: &str, keep: Kept) -> Answer<Found> {
         let mut declared = self.store.declare(topic, keep);
         let (store, mut number) = (Arc::clone(self), None);
         Box::pin(poll_fn(move |context| {

@@ -198,15 +198,20 @@ impl Driver {
                 changes.push(change);
             }
         }
+        let mut is_noted = true;
         if let Some(keyed) = self.keyed.clone().filter(|_| !changes.is_empty()) {
             let written = within(LAST_NOTE, services, keyed.write(changes)).await;
-            if !matches!(written, Some(Ok(()))) {
+            is_noted = matches!(written, Some(Ok(())));
+            if !is_noted {
                 let topic = &*self.log.name;
                 tracing::warn!(target: "topics", topic, "webhooks get their last events again");
             }
         }
         for at in idle {
             if let Some(entry) = self.entries.get_mut(at) {
+                if is_noted {
+                    entry.show_noted();
+                }
                 entry.release();
             }
         }
@@ -571,6 +576,9 @@ impl Driver {
             if is_waited_for {
                 self.wake(at);
             }
+        }
+        if result.is_ok() {
+            self.log.release();
         }
         if !self.dirty.is_empty() {
             self.note_at.get_or_insert(now.us + NOTE_AFTER);

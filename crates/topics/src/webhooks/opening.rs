@@ -70,7 +70,7 @@ pub(crate) async fn open(
         if let Some(bytes) = known.get(&state.key()) {
             let stored = Stored::of_bytes(bytes);
             let damaged = || format!("what is noted of the webhook {} cannot be read", state.name);
-            state.set_stored(Some(stored.ok_or_else(damaged)?));
+            state.open(stored.ok_or_else(damaged)?);
             continue;
         }
         let cursor: EventId = match start {
@@ -83,7 +83,7 @@ pub(crate) async fn open(
             key: state.key(),
             value: stored.to_bytes(),
         });
-        state.set_stored(Some(stored));
+        state.open(stored);
         opened.made.push(Arc::clone(state));
     }
     if let Some(keyed) = keyed.filter(|_| !changes.is_empty())

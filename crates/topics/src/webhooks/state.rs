@@ -184,6 +184,9 @@ pub(crate) struct EndpointState {
     /// Subscriptions to a topic's hub share them.
     pub(super) counts: Arc<Counts>,
     cursor: AtomicU64,
+    /// The last event that is done and noted where a start finds it; `u64::MAX` when that is not
+    /// known.
+    noted: AtomicU64,
     health: AtomicU8,
     inner: Mutex<Inner>,
 }
@@ -224,6 +227,7 @@ impl EndpointState {
             slot: Arc::clone(slot),
             counts: Arc::default(),
             cursor: AtomicU64::new(u64::MAX),
+            noted: AtomicU64::new(u64::MAX),
             health: AtomicU8::new(0),
             inner: Mutex::default(),
         }
@@ -243,6 +247,7 @@ impl EndpointState {
             slot: Arc::clone(slot),
             counts: Arc::clone(counts),
             cursor: AtomicU64::new(u64::MAX),
+            noted: AtomicU64::new(u64::MAX),
             health: AtomicU8::new(0),
             inner: Mutex::new(Inner {
                 stored: Some(stored),
@@ -263,6 +268,15 @@ impl EndpointState {
     /// What is known of it.
     pub(super) fn stored(&self) -> Option<Stored> {
         self.inner().stored.clone()
+    }
+
+    /// This is on the disk of it, as a start or its first note has found or left it.
+    pub(super) fn open(&self, stored: Stored) {
+        if let Ok(cursor) = stored.cursor.parse::<EventId>() {
+            self.set_noted(cursor.sequence);
+        }
+        self.show_health(stored.record.stopped, stored.record.down.is_some());
+        self.set_stored(Some(stored));
     }
 
     /// From here on this is known of it.
@@ -302,6 +316,19 @@ impl EndpointState {
         Some(answered)
     }
 
+    /// It is noted that all up to this event is done.
+    pub(super) fn set_noted(&self, sequence: u64) {
+        self.noted.store(sequence, Ordering::Release);
+    }
+
+    /// Behind which event it needs all others; none when nothing is sent to it, or when it is not
+    /// known where it is.
+    pub(crate) fn holds_behind(&self) -> Option<u64> {
+        let is_active = matches!(self.health().0, Health::Active | Health::Down);
+        let noted = self.noted.load(Ordering::Acquire);
+        Some(noted).filter(|it| is_active && *it != u64::MAX)
+    }
+
     /// The last event that is done and noted.
     pub fn cursor(&self) -> Option<String> {
         self.inner().stored.as_ref().map(|it| it.cursor.clone())
@@ -315,9 +342,13 @@ impl EndpointState {
     /// Shows how it is.
     pub(super) fn show(&self, machine: &Machine) {
         self.cursor.store(machine.cursor(), Ordering::Relaxed);
-        let at = match (machine.stopped(), machine.down()) {
-            (None, None) => 0,
-            (None, Some(_)) => 1,
+        self.show_health(machine.stopped(), machine.down().is_some());
+    }
+
+    fn show_health(&self, stopped: Option<Stopped>, is_down: bool) {
+        let at = match (stopped, is_down) {
+            (None, false) => 0,
+            (None, true) => 1,
             (Some(Stopped::Paused), _) => 2,
             (Some(Stopped::Gone), _) => 3,
             (Some(Stopped::Down), _) => 4,

@@ -30,6 +30,7 @@ pub(super) fn write(place: &Place, topic: &str, entries: Entries<'_>) {
         events: 1000,
         bytes: 1 << 20,
         time: None,
+        from: u64::MAX,
     };
     let folder = DataFolder::take(place.data().as_ref()).unwrap();
     let streams = Streams::open(folder.topics().unwrap(), options).unwrap();

@@ -75,6 +75,8 @@ pub(super) struct Entry {
     /// Who waits for the note of a version.
     asked: Vec<(u64, oneshot::Sender<()>)>,
     last_failure: Option<String>,
+    /// The cursor of the record that was made last.
+    recorded: u64,
 }
 
 impl Entry {
@@ -99,6 +101,7 @@ impl Entry {
             timer: None,
             asked: Vec::new(),
             last_failure: None,
+            recorded: u64::MAX,
         }
     }
 
@@ -378,17 +381,24 @@ impl Entry {
         }
         let machine = self.machine.as_ref()?;
         let (record, version) = machine.record(now);
+        self.recorded = machine.cursor();
         let cursor = log.id(machine.cursor()).to_string();
         Some((Stored { cursor, record }, version))
     }
 
-    /// The record of this version has been written. Whether something waits for that, and whether
-    /// something has changed since.
+    /// The record that was made last has been written.
+    pub fn show_noted(&self) {
+        self.plan.state.set_noted(self.recorded);
+    }
+
+    /// The record of this version has been written, the last one. Whether something waits for that,
+    /// and whether something has changed since.
     pub fn noted(&mut self, version: u64) -> (bool, bool) {
         let Some(machine) = &mut self.machine else {
             return (false, false);
         };
         machine.noted(version);
+        self.plan.state.set_noted(self.recorded);
         self.is_dirty = machine.is_dirty();
         let done = self.asked.extract_if(.., |(at, _)| *at <= version);
         for (_, answer) in done {
