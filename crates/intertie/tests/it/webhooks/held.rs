@@ -168,7 +168,7 @@ fn there_has_to_be_an_endpoint_that_events_are_kept_for() {
     );
     let file = folder.path().join("topic.yaml").display().to_string();
     let checked = output(&["check", &file]);
-    let text = String::from_utf8_lossy(&checked.stderr);
+    let text = String::from_utf8_lossy(&checked.stdout);
     assert!(!checked.status.success(), "{text}");
     assert!(
         text.contains("IT0663") && text.contains("`for` has no effect"),
