@@ -83,8 +83,8 @@ pub struct Limits {
     pub in_flight_per_host: usize,
     /// Failed verifications of one caller within `failure_time`.
     pub failures_per_caller: u32,
-    /// Failed verifications on one host within `failure_time`; as many again, and ten times that,
-    /// of active subscriptions.
+    /// Failed verifications on one host within `failure_time` of callers that had failed before;
+    /// ten times as many of those that had not, and as many again of active subscriptions.
     pub failures_per_host: u32,
     /// After which time so many failures are forgotten.
     pub failure_time: Duration,
@@ -437,9 +437,10 @@ impl Hub {
         }
         let limits = &self.settings.limits;
         self.callers.admit(caller, is_more, limits, now.at)?;
+        let standing = self.callers.standing(caller, is_active, now.at);
         let host = callback.host();
         self.hosts
-            .admit(host, (reserves, is_active), limits, now.at)?;
+            .admit(host, (reserves, standing), limits, now.at)?;
         if reserves && self.active + self.reserved >= limits.subscriptions {
             return Err(Refusal::later(503, "there are too many subscriptions", 60));
         }
@@ -484,8 +485,9 @@ impl Hub {
         let entry = self.topics.get_mut(&key.0)?.get_mut(&key.1)?;
         let is_active = entry.active.is_some();
         let pending = entry.pending.as_mut().filter(|it| it.id == id)?;
+        let standing = self.callers.standing(&pending.caller, is_active, now.at);
         let is_spent = self.callers.is_spent(&pending.caller, limits, now.at)
-            || self.hosts.is_spent(host, is_active, limits, now.at);
+            || self.hosts.is_spent(host, standing, limits, now.at);
         let Some(challenge) = random().filter(|_| !is_spent) else {
             self.drop_pending(&key, host);
             return None;
@@ -543,8 +545,9 @@ impl Hub {
             true => self.apply(&key, pending, now),
             false => {
                 let limits = &self.settings.limits;
+                let standing = self.callers.standing(&pending.caller, is_active, now.at);
                 self.callers.fail(&pending.caller, limits, now.at);
-                self.hosts.fail(&host, is_active, limits, now.at);
+                self.hosts.fail(&host, standing, limits, now.at);
                 if let Some(entry) = self.find_mut(&key).filter(|_| is_active) {
                     entry.quiet = now.at + QUIET;
                 }

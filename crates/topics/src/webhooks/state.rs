@@ -2,7 +2,7 @@
 //! does, what an operator wants of it, and who serves it.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Instant, SystemTime};
 
@@ -11,7 +11,7 @@ use component::state::{Measure, State, StateKey, States};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, oneshot};
 
-use super::machine::{Machine, Record, Stopped};
+use super::machine::{Machine, Outcome, Record, Stopped};
 use crate::event::EventId;
 use crate::log::Slot;
 
@@ -188,6 +188,8 @@ pub(crate) struct EndpointState {
     /// known.
     noted: AtomicU64,
     health: AtomicU8,
+    /// Whether it has taken what was sent to it last.
+    is_proven: AtomicBool,
     inner: Mutex<Inner>,
 }
 
@@ -229,6 +231,7 @@ impl EndpointState {
             cursor: AtomicU64::new(u64::MAX),
             noted: AtomicU64::new(u64::MAX),
             health: AtomicU8::new(0),
+            is_proven: AtomicBool::new(false),
             inner: Mutex::default(),
         }
     }
@@ -249,6 +252,7 @@ impl EndpointState {
             cursor: AtomicU64::new(u64::MAX),
             noted: AtomicU64::new(u64::MAX),
             health: AtomicU8::new(0),
+            is_proven: AtomicBool::new(false),
             inner: Mutex::new(Inner {
                 stored: Some(stored),
                 ..Inner::default()
@@ -314,6 +318,28 @@ impl EndpointState {
         drop(inner);
         bell.ring(number);
         Some(answered)
+    }
+
+    /// Whether it has taken what was sent to it last.
+    pub(super) fn is_proven(&self) -> bool {
+        self.is_proven.load(Ordering::Relaxed)
+    }
+
+    /// It was there before the process: it counts as one that takes what is sent to it, unless it
+    /// was down then.
+    pub(crate) fn trust(&self) {
+        let stored = self.stored();
+        let was_down = stored.is_some_and(|it| it.record.down.is_some());
+        self.is_proven.store(!was_down, Ordering::Relaxed);
+    }
+
+    /// This has come of something that was sent.
+    pub(super) fn note_outcome(&self, outcome: &Outcome) {
+        match outcome {
+            Outcome::Delivered | Outcome::Refused => self.is_proven.store(true, Ordering::Relaxed),
+            Outcome::Down { .. } | Outcome::Gone => self.is_proven.store(false, Ordering::Relaxed),
+            Outcome::Kept | Outcome::NotKept | Outcome::Lost | Outcome::Aborted => {}
+        }
     }
 
     /// It is noted that all up to this event is done.

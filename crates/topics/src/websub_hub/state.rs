@@ -173,6 +173,7 @@ impl HubState {
             let stored = stored.unwrap_or_else(|| latest(subscriptions));
             let subscribed = self.subscribed((&topic, &callback), (id, stored), subscriptions);
             if let Some(subscribed) = subscribed {
+                subscribed.state.trust();
                 subscriptions.insert(&subscribed);
             }
         }

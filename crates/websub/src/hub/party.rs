@@ -11,8 +11,21 @@ use crate::request::Refusal;
 
 /// How long a table that is full is not looked through again for room.
 const TIDY: Duration = Duration::from_secs(1);
-/// How many more failures of active subscriptions a host may have.
-const ACTIVE_SHARE: u32 = 10;
+/// How many more failures a host may have of active subscriptions, and of callers that have not
+/// failed themselves.
+const GOOD_SHARE: u32 = 10;
+
+/// Who asks for something on a host. What each of them may fail is counted apart, so that whoever
+/// has callbacks asked in vain closes a host to itself and not to others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// It is about an active subscription.
+    Active,
+    /// A caller of whom no request has failed lately.
+    Clean,
+    /// A caller of whom one has.
+    Failing,
+}
 
 /// What there is of a caller or a host.
 #[derive(Debug, Default)]
@@ -130,6 +143,16 @@ impl Callers {
         caller.is_some_and(|it| !it.failures.wait(Self::allowed(limits), now).is_zero())
     }
 
+    /// How a caller stands that asks about a subscription that is active or is not.
+    pub fn standing(&self, name: &str, is_active: bool, now: Duration) -> Standing {
+        let caller = self.known.get(name);
+        match is_active {
+            true => Standing::Active,
+            false if caller.is_none_or(|it| it.failures.is_over(now)) => Standing::Clean,
+            false => Standing::Failing,
+        }
+    }
+
     pub fn is_full(&self, name: &str, limits: &Limits) -> bool {
         let caller = self.known.get(name);
         caller.is_some_and(|it| it.counts.taken() >= limits.per_caller)
@@ -175,52 +198,53 @@ struct Host {
     in_flight: usize,
     queue: VecDeque<u64>,
     is_ready: bool,
-    /// Of requests for something new.
-    failures: Failures,
-    /// Of requests about active subscriptions.
-    active_failures: Failures,
+    /// By the standing of those who had asked.
+    failures: [Failures; 3],
 }
 
 impl Host {
-    fn failures(&mut self, is_active: bool) -> &mut Failures {
-        match is_active {
-            true => &mut self.active_failures,
-            false => &mut self.failures,
+    fn failures(&mut self, standing: Standing) -> &mut Failures {
+        let [active, clean, failing] = &mut self.failures;
+        match standing {
+            Standing::Active => active,
+            Standing::Clean => clean,
+            Standing::Failing => failing,
         }
     }
 
     fn is_empty(&self, now: Duration) -> bool {
-        let failures = [&self.failures, &self.active_failures];
         self.counts.is_empty()
             && self.in_flight == 0
             && self.queue.is_empty()
-            && failures.iter().all(|it| it.is_over(now))
+            && self.failures.iter().all(|it| it.is_over(now))
     }
 }
 
 impl Hosts {
-    fn allowed(limits: &Limits, is_active: bool) -> Allowed {
-        let share = if is_active { ACTIVE_SHARE } else { 1 };
+    fn allowed(limits: &Limits, standing: Standing) -> Allowed {
+        let share = match standing {
+            Standing::Active | Standing::Clean => GOOD_SHARE,
+            Standing::Failing => 1,
+        };
         Allowed {
             failures: limits.failures_per_host.saturating_mul(share),
             time: limits.failure_time,
         }
     }
 
-    /// Whether a request about a callback on a host can be accepted, which needs a new place or is
-    /// about an active subscription.
+    /// Whether a request about a callback on a host can be accepted, which may need a new place.
     pub fn admit(
         &mut self,
         name: &Arc<str>,
-        (reserves, is_active): (bool, bool),
+        (reserves, standing): (bool, Standing),
         limits: &Limits,
         now: Duration,
     ) -> Result<(), Refusal> {
         let Some(host) = self.known.get_mut(name) else {
             return self.make_room(limits, now);
         };
-        let allowed = Self::allowed(limits, is_active);
-        let wait = host.failures(is_active).wait(allowed, now);
+        let allowed = Self::allowed(limits, standing);
+        let wait = host.failures(standing).wait(allowed, now);
         if !wait.is_zero() {
             return Err(too_many_failures(wait));
         }
@@ -257,14 +281,14 @@ impl Hosts {
     pub fn is_spent(
         &mut self,
         name: &Arc<str>,
-        is_active: bool,
+        standing: Standing,
         limits: &Limits,
         now: Duration,
     ) -> bool {
-        let allowed = Self::allowed(limits, is_active);
+        let allowed = Self::allowed(limits, standing);
         !self
             .get(name)
-            .failures(is_active)
+            .failures(standing)
             .wait(allowed, now)
             .is_zero()
     }
@@ -290,9 +314,9 @@ impl Hosts {
         self.get(name).counts.active -= 1;
     }
 
-    pub fn fail(&mut self, name: &Arc<str>, is_active: bool, limits: &Limits, now: Duration) {
-        let allowed = Self::allowed(limits, is_active);
-        self.get(name).failures(is_active).add(allowed, now);
+    pub fn fail(&mut self, name: &Arc<str>, standing: Standing, limits: &Limits, now: Duration) {
+        let allowed = Self::allowed(limits, standing);
+        self.get(name).failures(standing).add(allowed, now);
     }
 
     /// A request waits for its turn.

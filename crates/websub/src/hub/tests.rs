@@ -270,7 +270,7 @@ fn the_newest_request_counts() {
 fn hosts_that_say_no_are_left_alone() {
     let mut bench = Bench::new(Limits::default());
     // From many callers: a botnet.
-    for number in 0..50 {
+    for number in 0..250 {
         let callback = format!("http://victim.example/{number}");
         bench
             .subscribe(&callback, &format!("c{number}"), 0)
@@ -281,16 +281,43 @@ fn hosts_that_say_no_are_left_alone() {
         bench.say_no(&verification, 0);
         asked += 1;
     }
-    assert_eq!((asked, bench.hub.dropped()), (20, 30));
+    assert_eq!((asked, bench.hub.dropped()), (200, 50));
     assert_eq!(bench.hub.counts(), (0, 0));
     let refusal = bench
         .subscribe("http://Victim.example:81/x", "d", 1)
         .unwrap_err();
-    assert_eq!((refusal.status, refusal.retry_after), (429, Some(30)));
+    assert_eq!((refusal.status, refusal.retry_after), (429, Some(3)));
     bench.subscribe("http://other.example/", "d", 1).unwrap();
     // One is forgotten after another.
-    bench.subscribe("http://victim.example/x", "d", 30).unwrap();
-    assert!(bench.next(30).is_some());
+    bench.subscribe("http://victim.example/x", "d", 3).unwrap();
+    assert!(bench.next(3).is_some());
+}
+
+#[test]
+fn whoever_closes_a_host_closes_it_to_those_that_fail_and_not_to_newcomers() {
+    let mut bench = Bench::new(Limits::default());
+    let mut asked = 0;
+    for number in 0..100 {
+        let callback = format!("http://shared.example/{number}");
+        let _ = bench.subscribe(&callback, &format!("c{}", number % 10), 0);
+        while let Some(verification) = bench.next(0) {
+            bench.say_no(&verification, 0);
+            asked += 1;
+        }
+    }
+    assert_eq!(
+        asked,
+        10 + 20,
+        "the first of each caller, and 20 of all others"
+    );
+    assert!(bench.subscribe("http://shared.example/x", "c1", 1).is_err());
+    bench
+        .subscribe("http://shared.example/new", "newcomer", 1)
+        .unwrap();
+    let verification = bench.next(1).unwrap();
+    assert_eq!(bench.say_yes(&verification, 1), Verdict::Subscribed);
+    // A caller is a newcomer again when its failures are forgotten.
+    assert!(bench.subscribe("http://shared.example/x", "c1", 90).is_ok());
 }
 
 #[test]
@@ -313,7 +340,7 @@ fn callers_that_name_callbacks_which_say_no_are_refused() {
 fn strangers_do_not_keep_a_subscription_from_being_renewed() {
     let mut bench = Bench::new(Limits::default());
     bench.have("http://s.example/real", 0);
-    for number in 0..30 {
+    for number in 0..250 {
         let callback = format!("http://s.example/{number}");
         let _ = bench.subscribe(&callback, &format!("c{number}"), 1);
     }

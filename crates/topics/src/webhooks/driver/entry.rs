@@ -57,6 +57,8 @@ pub(super) struct Entry {
     is_paging: bool,
     /// Whether it waits for a place among the requests to its host.
     pub waits_for_host: bool,
+    /// How many requests are under way that began when it had not taken the one before.
+    pub begun_unproven: usize,
     /// Whether it has to be looked at.
     pub is_ready: bool,
     /// Whether it waits for what comes next in its view's ring.
@@ -91,6 +93,7 @@ impl Entry {
             page: VecDeque::new(),
             is_paging: false,
             waits_for_host: false,
+            begun_unproven: 0,
             is_ready: true,
             is_waiting: false,
             is_dirty: false,
@@ -283,6 +286,7 @@ impl Entry {
         let Some(machine) = &mut self.machine else {
             return;
         };
+        self.plan.state.note_outcome(&report.outcome);
         machine.finished(number, report.outcome, now, random);
         let notices = machine.take_notices();
         for notice in notices {

@@ -1,6 +1,10 @@
 //! How many requests are under way to one host. Users choose the hosts of their endpoints, and ten
 //! thousand of them may be on one: those beyond the bound wait here, without a task or a buffer,
 //! and one host that hangs holds up no other.
+//!
+//! On one host, endpoints that have taken what was sent to them last go before those that have
+//! not, or have got nothing yet, and these have half of the requests only. Many that hang thus do
+//! not hold up those that answer.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -10,12 +14,28 @@ use super::Driver;
 /// How many requests of a worker may be under way to one host: as many as it has connections for.
 const REQUESTS_MAX: usize = 64;
 
+/// How many of them may be for endpoints that have not taken what was sent to them last.
+const UNPROVEN_MAX: usize = REQUESTS_MAX / 2;
+/// How many of them have their turn before the others: those get it, too, that have got nothing
+/// yet.
+const UNPROVEN_MIN: usize = REQUESTS_MAX / 8;
+
 /// What there is of a host.
 #[derive(Default)]
 struct Load {
     under_way: usize,
-    /// The endpoints that wait for a place.
-    waiting: VecDeque<usize>,
+    /// How many of them are for endpoints that have not taken what was sent to them last.
+    unproven: usize,
+    /// The endpoints that wait for a place: those that have taken what was sent to them last, and
+    /// the others.
+    proven_waiting: VecDeque<usize>,
+    others_waiting: VecDeque<usize>,
+}
+
+impl Load {
+    fn has_room(&self, is_proven: bool) -> bool {
+        self.under_way < REQUESTS_MAX && (is_proven || self.unproven < UNPROVEN_MAX)
+    }
 }
 
 /// The hosts to which something is under way.
@@ -24,24 +44,31 @@ pub(super) struct Hosts(HashMap<Arc<str>, Load>);
 
 impl Hosts {
     /// Whether an endpoint has to wait; it is among those that do then, unless it is already.
-    fn waits(&mut self, host: &Arc<str>, (at, is_waiting): (usize, bool)) -> bool {
+    fn waits(&mut self, host: &Arc<str>, at: usize, (is_waiting, is_proven): (bool, bool)) -> bool {
         let Some(load) = self.0.get_mut(host) else {
             return false;
         };
-        let is_full = load.under_way >= REQUESTS_MAX;
+        let is_full = !load.has_room(is_proven);
         if is_full && !is_waiting {
-            load.waiting.push_back(at);
+            match is_proven {
+                true => load.proven_waiting.push_back(at),
+                false => load.others_waiting.push_back(at),
+            }
         }
         is_full
     }
 
-    fn begin(&mut self, host: &Arc<str>) {
-        self.0.entry(Arc::clone(host)).or_default().under_way += 1;
+    fn begin(&mut self, host: &Arc<str>, is_proven: bool) {
+        let load = self.0.entry(Arc::clone(host)).or_default();
+        load.under_way += 1;
+        load.unproven += usize::from(!is_proven);
     }
 
-    fn end(&mut self, host: &Arc<str>) {
+    /// A request has ended, which had begun as this.
+    fn end(&mut self, host: &Arc<str>, was_proven: bool) {
         if let Some(load) = self.0.get_mut(host) {
             load.under_way = load.under_way.saturating_sub(1);
+            load.unproven = load.unproven.saturating_sub(usize::from(!was_proven));
         }
     }
 
@@ -51,7 +78,14 @@ impl Hosts {
         if load.under_way >= REQUESTS_MAX {
             return None;
         }
-        let next = load.waiting.pop_front();
+        let mut next = None;
+        if load.unproven < UNPROVEN_MIN {
+            next = load.others_waiting.pop_front();
+        }
+        next = next.or_else(|| load.proven_waiting.pop_front());
+        if next.is_none() && load.has_room(false) {
+            next = load.others_waiting.pop_front();
+        }
         if next.is_none() && load.under_way == 0 {
             self.0.remove(host);
         }
@@ -61,7 +95,8 @@ impl Hosts {
     /// An endpoint waits no more.
     fn leave(&mut self, host: &Arc<str>, at: usize) {
         if let Some(load) = self.0.get_mut(host) {
-            load.waiting.retain(|it| *it != at);
+            load.proven_waiting.retain(|it| *it != at);
+            load.others_waiting.retain(|it| *it != at);
         }
     }
 }
@@ -78,7 +113,8 @@ impl Driver {
         let Some((host, is_waiting)) = self.host(at) else {
             return false;
         };
-        let waits = self.hosts.waits(&host, (at, is_waiting));
+        let is_proven = self.is_proven(at);
+        let waits = self.hosts.waits(&host, at, (is_waiting, is_proven));
         if let Some(entry) = self.entries.get_mut(at).filter(|_| waits) {
             entry.waits_for_host = true;
             entry.is_ready = false;
@@ -86,19 +122,35 @@ impl Driver {
         waits
     }
 
+    fn is_proven(&self, at: usize) -> bool {
+        let entry = self.entries.get(at);
+        entry.is_some_and(|it| it.plan.state.is_proven())
+    }
+
     /// Something has been begun for an endpoint.
     pub(super) fn has_begun(&mut self, at: usize) {
-        if let Some((host, _)) = self.host(at) {
-            self.hosts.begin(&host);
+        let Some((host, _)) = self.host(at) else {
+            return;
+        };
+        let is_proven = self.is_proven(at);
+        self.hosts.begin(&host, is_proven);
+        if let Some(entry) = self.entries.get_mut(at).filter(|_| !is_proven) {
+            entry.begun_unproven += 1;
         }
     }
 
     /// It has ended.
     pub(super) fn has_ended(&mut self, at: usize) {
-        if let Some((host, _)) = self.host(at) {
-            self.hosts.end(&host);
-            self.pass_on(at);
+        let Some((host, _)) = self.host(at) else {
+            return;
+        };
+        let mut was_proven = true;
+        if let Some(entry) = self.entries.get_mut(at).filter(|it| it.begun_unproven > 0) {
+            entry.begun_unproven -= 1;
+            was_proven = false;
         }
+        self.hosts.end(&host, was_proven);
+        self.pass_on(at);
     }
 
     /// Wakes the next endpoint that waits for the host of this one, which does the same: whoever is
@@ -135,26 +187,62 @@ mod tests {
         let (mut hosts, one, other): (Hosts, Arc<str>, Arc<str>) =
             (Hosts::default(), "one".into(), "other".into());
         for at in 0..REQUESTS_MAX {
-            assert!(!hosts.waits(&one, (at, false)));
-            hosts.begin(&one);
+            assert!(!hosts.waits(&one, at, (false, true)));
+            hosts.begin(&one, true);
         }
-        assert!(hosts.waits(&one, (100, false)) && hosts.waits(&one, (101, false)));
+        assert!(hosts.waits(&one, 100, (false, true)) && hosts.waits(&one, 101, (false, true)));
         // Asked again it does not wait twice.
-        assert!(hosts.waits(&one, (100, true)));
-        assert!(!hosts.waits(&other, (102, false)), "another host");
+        assert!(hosts.waits(&one, 100, (true, true)));
+        assert!(!hosts.waits(&other, 102, (false, true)), "another host");
         assert_eq!(hosts.next(&one), None);
-        hosts.end(&one);
+        hosts.end(&one, true);
         assert_eq!(hosts.next(&one), Some(100));
         // It had nothing to send, and the next one gets the place.
         assert_eq!(hosts.next(&one), Some(101));
         assert_eq!(hosts.next(&one), None);
-        hosts.begin(&one);
-        assert!(hosts.waits(&one, (103, false)));
+        hosts.begin(&one, true);
+        assert!(hosts.waits(&one, 103, (false, true)));
         hosts.leave(&one, 103);
         for _ in 0..REQUESTS_MAX {
-            hosts.end(&one);
+            hosts.end(&one, true);
         }
         assert_eq!(hosts.next(&one), None);
         assert!(hosts.0.is_empty(), "nothing is left of it");
+    }
+
+    #[test]
+    fn those_that_hang_have_half_of_the_places_and_go_last() {
+        let (mut hosts, host): (Hosts, Arc<str>) = (Hosts::default(), "one".into());
+        for at in 0..UNPROVEN_MAX {
+            assert!(!hosts.waits(&host, at, (false, false)));
+            hosts.begin(&host, false);
+        }
+        assert!(
+            hosts.waits(&host, 100, (false, false)),
+            "one more that hangs"
+        );
+        for at in UNPROVEN_MAX..REQUESTS_MAX {
+            assert!(!hosts.waits(&host, at, (false, true)));
+            hosts.begin(&host, true);
+        }
+        assert!(hosts.waits(&host, 101, (false, true)));
+        hosts.end(&host, true);
+        assert_eq!(hosts.next(&host), Some(101), "before the one that hangs");
+        assert_eq!(hosts.next(&host), None, "it has no place of these");
+        hosts.begin(&host, true);
+        hosts.end(&host, false);
+        assert_eq!(hosts.next(&host), Some(100));
+    }
+
+    #[test]
+    fn those_that_have_got_nothing_yet_have_their_turns_beside_busy_ones() {
+        let (mut hosts, host): (Hosts, Arc<str>) = (Hosts::default(), "one".into());
+        for _ in 0..REQUESTS_MAX {
+            hosts.begin(&host, true);
+        }
+        assert!(hosts.waits(&host, 100, (false, true)));
+        assert!(hosts.waits(&host, 101, (false, false)));
+        hosts.end(&host, true);
+        assert_eq!(hosts.next(&host), Some(101));
     }
 }

@@ -251,6 +251,7 @@ impl Subscriptions {
             let stored =
                 stored.ok_or_else(|| format!("where the webhook {id} is, is not noted"))?;
             let state = self.state(&subscription.id, stored);
+            state.trust();
             all.push(Known {
                 subscription: Arc::new(subscription),
                 state,

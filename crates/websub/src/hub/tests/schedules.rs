@@ -93,7 +93,7 @@ fn settings() -> Settings {
             in_flight: 4,
             in_flight_per_host: 2,
             failures_per_caller: 6,
-            failures_per_host: 5,
+            failures_per_host: 1,
             failure_time: Duration::from_secs(120),
             parties: 4,
         },
@@ -367,7 +367,8 @@ impl World {
         self.check_counts();
         let limits = &self.hub.settings.limits;
         for times in self.failures.values() {
-            let most = limits.failures_per_host as usize + limits.in_flight_per_host;
+            // Of callers that have failed before, and ten times as many of others.
+            let most = 11 * limits.failures_per_host as usize + limits.in_flight_per_host;
             // In any time in which the budget fills up once, twice the budget at most.
             for (at, first) in times.iter().enumerate() {
                 let within = times[at..].iter();
