@@ -42,10 +42,18 @@ pub enum EventKind {
     DenyRemoved,
     /// Somebody has asked the admin API to load the files again.
     AdminReload,
-    /// An operator has paused a webhook by the admin API.
+    /// A webhook was paused, by the admin API or by its owner.
     WebhookPaused,
-    /// An operator has had a webhook go on by the admin API.
+    /// A webhook was resumed, by the admin API or by its owner.
     WebhookResumed,
+    /// A caller has created a webhook.
+    WebhookCreated,
+    /// A webhook was changed by its owner or an operator.
+    WebhookChanged,
+    /// A webhook was given a new secret.
+    WebhookSecretRotated,
+    /// A webhook was deleted.
+    WebhookDeleted,
     /// The files were loaded again.
     ConfigReload,
     /// A reload has changed plans of callers.
@@ -62,7 +70,7 @@ pub enum EventKind {
 
 impl EventKind {
     /// All of them.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 22] = [
         Self::AccessRefused,
         Self::AccessSuppressed,
         Self::AccessRevoked,
@@ -75,6 +83,10 @@ impl EventKind {
         Self::AdminReload,
         Self::WebhookPaused,
         Self::WebhookResumed,
+        Self::WebhookCreated,
+        Self::WebhookChanged,
+        Self::WebhookSecretRotated,
+        Self::WebhookDeleted,
         Self::ConfigReload,
         Self::PlansChanged,
         Self::AuthChanged,
@@ -99,6 +111,10 @@ impl EventKind {
             Self::AdminReload => "admin.reload",
             Self::WebhookPaused => "webhook.paused",
             Self::WebhookResumed => "webhook.resumed",
+            Self::WebhookCreated => "webhook.created",
+            Self::WebhookChanged => "webhook.changed",
+            Self::WebhookSecretRotated => "webhook.secret_rotated",
+            Self::WebhookDeleted => "webhook.deleted",
             Self::ConfigReload => "config.reload",
             Self::PlansChanged => "plans.changed",
             Self::AuthChanged => "auth.changed",

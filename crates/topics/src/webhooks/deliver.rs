@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use component::handler::{Call, Services};
-use message::{Fault, Reply};
+use message::{Fault, Reply, Request};
 use steps::status_fault;
 
 use super::attempts::{Attempt, redacted};
@@ -169,6 +169,11 @@ impl Parcel {
         };
         let (id, reason) = (parameter("event_id"), parameter("reason"));
         let counts = &plan.state.counts;
+        if plan.is_of_user() {
+            return self
+                .bury_of_user((why, letter), (&id, &reason), services)
+                .await;
+        }
         let Some(store) = &plan.letters else {
             tracing::error!(
                 target: "topics", topic, endpoint, id, reason,
@@ -200,6 +205,58 @@ impl Parcel {
                 Outcome::NotKept.into()
             }
         }
+    }
+}
+
+impl Parcel {
+    /// Keeps the events of a webhook that a user has made as a dead letter. What its owner can do
+    /// to it must not concern others: what its own expression fails on is not kept, and a store
+    /// that is full loses the letter instead of having webhooks wait. Its owner is told.
+    async fn bury_of_user(
+        &self,
+        (why, letter): (Why, Request),
+        (id, reason): (&str, &str),
+        services: &dyn Services,
+    ) -> Report {
+        let state = &self.plan.state;
+        let (topic, endpoint) = (&*state.topic, &*state.name);
+        let store = self.plan.letters.as_ref();
+        let kept = match (why, store) {
+            (Why::Expression, _) | (_, None) => false,
+            (Why::Refused, Some(store)) => {
+                let kept = store.append(String::new(), letter, services).await;
+                if let Err(fault) = &kept {
+                    let error = fault.to_string();
+                    tracing::debug!(target: "topics", topic, endpoint, id, error, "not kept");
+                }
+                kept.is_ok()
+            }
+        };
+        tracing::debug!(
+            target: "topics", topic, endpoint, id, reason, kept,
+            "a webhook of a user does not get an event"
+        );
+        let secrets = match self.plan.outgoing(services) {
+            Ok(outgoing) => outgoing.secrets,
+            Err(_) => Vec::new(),
+        };
+        let shown = redacted(reason.as_bytes(), &secrets);
+        if let (Why::Expression, Some(attempts)) = (why, &self.plan.attempts) {
+            let wall = services.wall().as_millis();
+            let attempt = Attempt {
+                at_ms: u64::try_from(wall).unwrap_or(u64::MAX),
+                took_ms: 0,
+                id: id.into(),
+                status: None,
+                is_accepted: false,
+                shown: shown.clone(),
+            };
+            attempts.add((&state.topic, &state.name), attempt);
+        }
+        state.set_trouble(&format!("it has not got the event {id}: {shown}"));
+        let count = self.span.count as u64;
+        state.counts.letters.fetch_add(count, Ordering::Relaxed);
+        Outcome::Kept.into()
     }
 }
 

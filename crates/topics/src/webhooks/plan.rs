@@ -84,6 +84,11 @@ pub(super) struct Outgoing {
 }
 
 impl EndpointPlan {
+    /// Whether a user has made it by REST.
+    pub fn is_of_user(&self) -> bool {
+        matches!(self.destination, Destination::Subscribed(_))
+    }
+
     /// What a request needs at this time.
     ///
     /// # Errors

@@ -33,6 +33,8 @@ use crate::view::Mode;
 
 /// Where dead letters of topics on the disk go when nothing is said.
 pub(super) const LETTERS: &str = "webhook-dead-letters";
+/// The same for those of webhooks that users have made: they must not take the room of others.
+pub(super) const USER_LETTERS: &str = "webhook-user-dead-letters";
 /// How much a store of dead letters may have.
 pub(super) const ROOM: Room = Room {
     count: 1_000_000,

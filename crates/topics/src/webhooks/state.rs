@@ -202,6 +202,8 @@ struct Inner {
     /// Who is woken: the one who serves it, or wants to.
     bell: Option<(Arc<Bell>, usize)>,
     commands: Vec<Asked>,
+    /// Why it has not got an event, until it has got the next one.
+    trouble: Option<Box<str>>,
 }
 
 impl EndpointState {
@@ -336,10 +338,24 @@ impl EndpointState {
     /// This has come of something that was sent.
     pub(super) fn note_outcome(&self, outcome: &Outcome) {
         match outcome {
-            Outcome::Delivered | Outcome::Refused => self.is_proven.store(true, Ordering::Relaxed),
+            Outcome::Delivered => {
+                self.is_proven.store(true, Ordering::Relaxed);
+                self.inner().trouble = None;
+            }
+            Outcome::Refused => self.is_proven.store(true, Ordering::Relaxed),
             Outcome::Down { .. } | Outcome::Gone => self.is_proven.store(false, Ordering::Relaxed),
             Outcome::Kept | Outcome::NotKept | Outcome::Lost | Outcome::Aborted => {}
         }
+    }
+
+    /// It has not got an event, for this reason.
+    pub(super) fn set_trouble(&self, why: &str) {
+        self.inner().trouble = Some(why.into());
+    }
+
+    /// Why it has not got an event, if it has got none since.
+    pub(super) fn trouble(&self) -> Option<Box<str>> {
+        self.inner().trouble.clone()
     }
 
     /// It is noted that all up to this event is done.

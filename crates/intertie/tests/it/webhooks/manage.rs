@@ -39,6 +39,8 @@ const OPS: usize = 2;
 #[derive(Clone, Copy, Default)]
 struct Ask<'a> {
     body: Option<&'a Value>,
+    /// A body as it is, in place of `body`.
+    raw: Option<&'a str>,
     fields: &'a str,
 }
 
@@ -106,14 +108,16 @@ impl Managed {
 
     fn send_raw(&self, key: &str, (method, path): (&str, &str), ask: Ask<'_>) -> Response {
         let mut client = RawClient::connect(self.port);
-        let body = ask.body.map_or(String::new(), Value::to_string);
+        let body = ask.body.map(Value::to_string);
+        let body = body.or_else(|| ask.raw.map(str::to_owned));
         let mut fields = ask.fields.to_owned();
         if !key.is_empty() {
             fields += &format!("X-Api-Key: {key}\r\n");
         }
-        if ask.body.is_some() && !fields.contains("Content-Type") {
+        if body.is_some() && !fields.contains("Content-Type") {
             fields += "Content-Type: application/json\r\n";
         }
+        let body = body.unwrap_or_default();
         client.send(format!(
             "{method} /topics/orders/webhooks{path} HTTP/1.1\r\nHost: test\r\n{fields}\
              Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
@@ -549,6 +553,7 @@ fn changes_are_compared_by_entity_tags_and_a_moved_webhook_is_challenged_again()
             Ask {
                 body: Some(body),
                 fields,
+                ..Ask::default()
             },
         )
     };
@@ -591,6 +596,15 @@ fn changes_are_compared_by_entity_tags_and_a_moved_webhook_is_challenged_again()
     managed.stop();
 }
 
+/// Its secrets as they are shown later.
+fn masked(webhook: &Value) -> Value {
+    let mut secrets = webhook["secrets"].clone();
+    for secret in secrets.as_array_mut().unwrap() {
+        secret["secret"] = json!("whsec_***");
+    }
+    secrets
+}
+
 #[test]
 fn a_rotated_secret_overlaps_with_the_one_before() {
     let receiver = Receiver::new();
@@ -611,6 +625,7 @@ fn a_rotated_secret_overlaps_with_the_one_before() {
     };
     assert_eq!(rotate(&json!({ "overlap": -1 })).status, 400);
     assert_eq!(rotate(&json!({ "overlap": 99999999 })).status, 400);
+    assert_eq!(rotate(&json!([5])).status, 400);
     let rotated = parsed(&rotate(&json!({ "overlap": 3600 })));
     let new = secret(&rotated).to_owned();
     assert_ne!(new, old);
@@ -620,6 +635,15 @@ fn a_rotated_secret_overlaps_with_the_one_before() {
     let both = receiver.wait_for(1).remove(0);
     let expected = format!("{} {}", signature(&new, &both), signature(&old, &both));
     assert_eq!(both.header("webhook-signature"), Some(&*expected));
+    // What has been promised is kept: no secret goes before its time.
+    assert_eq!(rotate(&json!({})).status, 200);
+    let fourth = parsed(&rotate(&json!({})));
+    assert_eq!(fourth["secrets"].as_array().unwrap().len(), 4);
+    assert_eq!(rotate(&json!({})).status, 409);
+    assert_eq!(
+        managed.get(ANN, &format!("/{hook}"))["secrets"],
+        masked(&fourth)
+    );
     let last = parsed(&rotate(&json!({ "overlap": 0 })));
     let last = secret(&last).to_owned();
     managed.publish("2");
@@ -672,6 +696,7 @@ fn a_creation_that_is_sent_again_makes_nothing_new() {
             Ask {
                 body: Some(body),
                 fields,
+                ..Ask::default()
             },
         )
     };

@@ -1,7 +1,9 @@
 //! What requests say: the members of a webhook, and how much of a list somebody wants.
 
+use std::fmt;
+
 use message::{Fault, Request};
-use serde::Deserialize;
+use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::{Map, Value};
 
 use super::{Managed, compile};
@@ -31,29 +33,76 @@ pub(super) struct Members {
     pub view: ViewText,
 }
 
-/// The body of a creation.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Created {
-    url: String,
-    description: Option<String>,
-    mode: Option<Mode>,
-    filter: Option<Box<str>>,
-    select: Option<Box<str>>,
-    #[serde(default)]
-    start: Start,
+/// The members of a JSON object, each of which comes once: of a name that comes twice others could
+/// read the other value.
+struct Object(Map<String, Value>);
+
+impl<'de> Deserialize<'de> for Object {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(ObjectVisitor).map(Self)
+    }
 }
 
-/// The body of a rotation.
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Rotated {
-    overlap: Option<u64>,
+struct ObjectVisitor;
+
+impl<'de> Visitor<'de> for ObjectVisitor {
+    type Value = Map<String, Value>;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a JSON object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Self::Value, A::Error> {
+        let mut members = Map::new();
+        while let Some((name, value)) = access.next_entry::<String, Value>()? {
+            if members.contains_key(&name) {
+                let name = shortened(&name);
+                return Err(A::Error::custom(format!("`{name}` comes twice")));
+            }
+            members.insert(name, value);
+        }
+        Ok(members)
+    }
 }
 
-fn not_understood(error: &serde_json::Error) -> Fault {
-    // What it says of members and types is about the request alone.
-    Fault::invalid(format!("the body cannot be understood: {error}"))
+/// As much of a name as is repeated to whoever has sent it.
+fn shortened(name: &str) -> String {
+    let is_shown = |it: &char| !it.is_control();
+    name.chars().filter(is_shown).take(40).collect()
+}
+
+/// The members of the body of a request, which is a JSON object.
+fn object(request: &Request) -> Result<Map<String, Value>, Fault> {
+    let read: Result<Object, _> = serde_json::from_slice(request.body.as_bytes());
+    read.map(|it| it.0).map_err(|error| {
+        // What it says is about the request alone.
+        Fault::invalid(format!("the body is not a JSON object: {error}"))
+    })
+}
+
+/// Takes the text of a member out; none when it is null or not there.
+fn take_text(members: &mut Map<String, Value>, name: &str) -> Result<Option<String>, Fault> {
+    match members.remove(name) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text)),
+        Some(_) => Err(Fault::invalid(format!("`{name}` is a text"))),
+    }
+}
+
+/// Refuses members that are left.
+fn check_rest(members: &Map<String, Value>) -> Result<(), Fault> {
+    match members.keys().next() {
+        None => Ok(()),
+        Some(name) => {
+            let name = shortened(name);
+            Err(Fault::invalid(format!("there is no member `{name}`")))
+        }
+    }
+}
+
+fn mode(text: Option<&str>, usual: Mode) -> Result<Mode, Fault> {
+    let unknown = || Fault::invalid("there is no such `mode`");
+    text.map_or(Ok(usual), |text| Mode::of_name(text).ok_or_else(unknown))
 }
 
 /// Whether the body of a request has one of these media types.
@@ -77,20 +126,27 @@ fn check_type(request: &Request, types: &[&str]) -> Result<(), Fault> {
 /// What is wrong with the request.
 pub(super) fn created(request: &Request, managed: &Managed) -> Result<(Members, Start), Fault> {
     check_type(request, &["application/json"])?;
-    let body = request.body.as_bytes();
-    let created: Created = serde_json::from_slice(body).map_err(|it| not_understood(&it))?;
+    let mut given = object(request)?;
+    let mut text = |name| take_text(&mut given, name);
     let usual = managed.modes.first().copied().unwrap_or(Mode::Event);
+    let url = text("url")?.ok_or_else(|| Fault::invalid("a webhook has a `url`"))?;
     let members = Members {
-        url: created.url,
-        description: created.description,
+        url,
+        description: text("description")?,
         view: ViewText {
-            mode: created.mode.unwrap_or(usual),
-            filter: created.filter,
-            select: created.select,
+            mode: mode(text("mode")?.as_deref(), usual)?,
+            filter: text("filter")?.map(Into::into),
+            select: text("select")?.map(Into::into),
         },
     };
+    let start = match text("start")?.as_deref() {
+        None | Some("latest") => Start::Latest,
+        Some("earliest") => Start::Earliest,
+        Some(_) => return Err(Fault::invalid("`start` is `latest` or `earliest`")),
+    };
+    check_rest(&given)?;
     members.check(managed)?;
-    Ok((members, created.start))
+    Ok((members, start))
 }
 
 /// Applies the merge patch (RFC 7396) of a request to the members of a webhook.
@@ -106,30 +162,25 @@ pub(super) fn patched(
         request,
         &["application/merge-patch+json", "application/json"],
     )?;
-    let body = request.body.as_bytes();
-    let patch: Map<String, Value> =
-        serde_json::from_slice(body).map_err(|it| not_understood(&it))?;
+    let mut patch = object(request)?;
     let mut members = before;
-    for (name, value) in patch {
-        let text = match value {
-            Value::Null => None,
-            Value::String(text) => Some(text),
-            _ => return Err(Fault::invalid(format!("`{name}` is a text or null"))),
-        };
-        match (&*name, text) {
-            ("url", Some(text)) => members.url = text,
-            ("url", None) => return Err(Fault::invalid("a webhook has a `url`")),
-            ("description", text) => members.description = text,
-            ("filter", text) => members.view.filter = text.map(Into::into),
-            ("select", text) => members.view.select = text.map(Into::into),
-            ("mode", text) => {
-                let usual = managed.modes.first().map(|it| it.name());
-                let text = text.as_deref().or(usual).unwrap_or_default();
-                let unknown = || Fault::invalid("there is no such `mode`");
-                members.view.mode = Mode::of_name(text).ok_or_else(unknown)?;
+    let names: Vec<String> = patch.keys().cloned().collect();
+    for name in names {
+        let text = take_text(&mut patch, &name);
+        match &*name {
+            "url" => {
+                let missing = || Fault::invalid("a webhook has a `url`");
+                members.url = text?.ok_or_else(missing)?;
+            }
+            "description" => members.description = text?,
+            "filter" => members.view.filter = text?.map(Into::into),
+            "select" => members.view.select = text?.map(Into::into),
+            "mode" => {
+                let usual = managed.modes.first().copied().unwrap_or(Mode::Event);
+                members.view.mode = mode(text?.as_deref(), usual)?;
             }
             _ => {
-                let name: String = name.chars().take(40).collect();
+                let name = shortened(&name);
                 return Err(Fault::invalid(format!("`{name}` cannot be changed")));
             }
         }
@@ -146,7 +197,15 @@ impl Members {
                 "a `url` has at most {URL_MAX} bytes"
             )));
         }
+        if self.url.contains('#') {
+            let detail = "a `url` has no fragment: it would not be sent";
+            return Err(Fault::invalid(detail));
+        }
         let description = self.description.as_deref().unwrap_or_default();
+        if description.chars().any(is_deceptive) {
+            let detail = "a `description` has no control characters";
+            return Err(Fault::invalid(detail));
+        }
         if description.chars().count() > DESCRIPTION_MAX {
             let detail = format!("a `description` has at most {DESCRIPTION_MAX} characters");
             return Err(Fault::invalid(detail));
@@ -174,40 +233,58 @@ impl Members {
     }
 }
 
+/// Whether a character is not seen and changes how others are: controls, and those that change the
+/// direction of a text (UAX 9).
+fn is_deceptive(it: char) -> bool {
+    let is_direction = matches!(it, '\u{61C}' | '\u{200E}' | '\u{200F}');
+    let changes = matches!(it, '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}');
+    it.is_control() || is_direction || changes
+}
+
 /// Reads how long the secret before signs beside the new one, in seconds.
 ///
 /// # Errors
 /// What is wrong with the request.
 pub(super) fn overlap(request: &Request) -> Result<u64, Fault> {
-    let body = request.body.as_bytes();
-    if body.is_empty() {
+    if request.body.as_bytes().is_empty() {
         return Ok(OVERLAP);
     }
     check_type(request, &["application/json"])?;
-    let rotated: Rotated = serde_json::from_slice(body).map_err(|it| not_understood(&it))?;
-    let overlap = rotated.overlap.unwrap_or(OVERLAP);
-    match overlap <= OVERLAP_MAX {
-        true => Ok(overlap),
-        false => {
-            let detail = format!("`overlap` is at most {OVERLAP_MAX} seconds");
-            Err(Fault::invalid(detail))
-        }
+    let mut given = object(request)?;
+    let overlap = given.remove("overlap").unwrap_or(Value::Null);
+    check_rest(&given)?;
+    if overlap.is_null() {
+        return Ok(OVERLAP);
     }
+    let wrong = || {
+        let detail = format!("`overlap` is a number of seconds from 0 to {OVERLAP_MAX}");
+        Fault::invalid(detail)
+    };
+    let overlap = overlap.as_u64().filter(|it| *it <= OVERLAP_MAX);
+    overlap.ok_or_else(wrong)
 }
 
-/// Which part of a list a request wants: behind which id, and how many.
+/// Which part of a list a request wants: behind which id, and how many. `is_other` are parameters
+/// that mean something else.
 ///
 /// # Errors
 /// What is wrong with the query.
-pub(super) fn page(query: Option<&str>) -> Result<(String, usize), Fault> {
+pub(super) fn page(
+    query: Option<&str>,
+    is_other: impl Fn(&str) -> bool,
+) -> Result<(String, usize), Fault> {
     let (mut after, mut limit) = (None, None);
-    for part in query.unwrap_or_default().split('&') {
+    let parts = query.unwrap_or_default().split('&');
+    for part in parts.filter(|it| !it.is_empty()) {
         let (name, value) = part.split_once('=').unwrap_or((part, ""));
         let place = match name {
             "after" => &mut after,
             "limit" => &mut limit,
-            // Others may carry credentials.
-            _ => continue,
+            other if is_other(other) => continue,
+            other => {
+                let name = shortened(other);
+                return Err(Fault::invalid(format!("there is no parameter `{name}`")));
+            }
         };
         if place.replace(value).is_some() {
             return Err(Fault::invalid(format!("`{name}` comes twice")));

@@ -38,8 +38,9 @@ pub(crate) struct ManageConfig {
     /// After how long of being down a webhook is disabled, from 1s to 366d.
     #[schemars(extend("default" = "5d"))]
     pub disable_after: Option<Spanned<config::Duration>>,
-    /// The store for events that receivers refuse: a flow with the trigger `store` takes them.
-    #[schemars(extend("default" = "webhook-dead-letters"))]
+    /// The store for events that receivers refuse: a flow with the trigger `store` takes them. When
+    /// it is full they are lost, and counted.
+    #[schemars(extend("default" = "webhook-user-dead-letters"))]
     pub dead_letters: Option<Spanned<String>>,
 }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use component::access::Caller;
+use component::audit::{Event as AuditEvent, EventKind};
 use component::handler::{Handler, LocalFuture, Outcome, Services};
 use journal::Refusal as NotWritten;
 use message::{Fault, Kind, Method, Origin, RateLimit, Reply, Request};
@@ -212,6 +213,15 @@ impl ManageHandler {
         reply
     }
 
+    /// Tells the audit stream who has done what with a webhook.
+    fn audit(&self, kind: EventKind, request: &Request, id: &str) {
+        self.endpoint.audit.record(|| {
+            let entry = json!({ "topic": &**self.managed.topic.name(), "endpoint": id });
+            let event = AuditEvent::success(kind).of_request(request);
+            event.with("entry", entry)
+        });
+    }
+
     async fn serve(
         &self,
         request: &Request,
@@ -260,7 +270,9 @@ impl ManageHandler {
         client: &Client,
         services: &dyn Services,
     ) -> Result<Reply, Fault> {
-        let (after, limit) = body::page(request.query.as_deref())?;
+        let credentials = || self.endpoint.access.secret_parameters();
+        let is_credential = |name: &str| credentials().any(|it| &**it == name);
+        let (after, limit) = body::page(request.query.as_deref(), is_credential)?;
         let owner = (!client.is_operator).then_some(&client.owner);
         let known = self
             .managed

@@ -306,7 +306,7 @@ fn webhook() -> Value {
                 "type": "string",
                 "enum": ["unverified", "active", "down", "paused", "disabled"],
             },
-            "reason": text_or_null("Why nothing is sent."),
+            "reason": text_or_null("Why nothing is sent, or why it has not got the last event."),
             "cursor": text_or_null("The last event that is done."),
             "lag": { "type": "integer", "description": "How many events it has not got yet." },
             "created": time,

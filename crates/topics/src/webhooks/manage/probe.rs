@@ -54,7 +54,7 @@ pub(super) fn now_ms(services: &dyn Services) -> u64 {
 
 impl Managed {
     /// Has a URL asked whether it wants events: it has to answer with the challenge, which nobody
-    /// can guess. False when it does not.
+    /// can guess. False when it does not. The caller has the right to it from its pace.
     ///
     /// # Errors
     /// When it cannot be asked.
@@ -86,6 +86,7 @@ impl Managed {
         subscription: &Subscription,
         services: &dyn Services,
     ) -> Result<Probed, Fault> {
+        self.pace.take(&subscription.owner, services.now())?;
         let body = json!({
             "type": "test",
             "topic": &**self.topic.name(),
@@ -100,7 +101,6 @@ impl Managed {
         (kind, body): (&'static str, &Value),
         services: &dyn Services,
     ) -> Result<Probed, Fault> {
-        self.pace.take(&subscription.owner, services.now())?;
         let outgoing = self.outgoing(subscription, services).map_err(|cause| {
             let detail = "the URL may not be called";
             Fault::new(Kind::Forbidden, Origin::Client, detail).with_cause(cause)

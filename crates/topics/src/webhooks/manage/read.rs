@@ -21,7 +21,7 @@ use crate::view::Mode;
 use crate::webhooks::attempts::Attempts;
 use crate::webhooks::machine::{Order, Policy};
 use crate::webhooks::plan::EndpointPlan;
-use crate::webhooks::read::{LETTERS, ROOM, backoff, disable_after, retries, timeout};
+use crate::webhooks::read::{ROOM, USER_LETTERS, backoff, disable_after, retries, timeout};
 use crate::webhooks::subscriptions::Subscriptions;
 
 /// What subscribers may wish, as the topic's `subscribe` says it.
@@ -69,7 +69,7 @@ pub(in crate::webhooks) fn read(
     };
     let letters = match &config.dead_letters {
         Some(store) => StoreWriter::read(store, ROOM, (states, report)),
-        None => Some(StoreWriter::of(LETTERS, ROOM, states)),
+        None => Some(StoreWriter::of(USER_LETTERS, ROOM, states)),
     };
     let managed = Managed {
         subscriptions: Subscriptions::of((topic.name(), topic.slot()), states),

@@ -45,6 +45,12 @@ pub(super) fn subscription(known: &Known, challenges: bool, owner: bool, now_ms:
         ..
     } = &*known.subscription;
     let (mut state, mut reason) = delivery(&known.state);
+    if reason.is_null() {
+        reason = known
+            .state
+            .trouble()
+            .map_or(Value::Null, |it| Value::from(&*it));
+    }
     if challenges && !known.subscription.is_verified {
         (state, reason) = ("unverified", "the URL has not answered a challenge".into());
     }

@@ -16,7 +16,7 @@ pub(crate) const SUBSCRIPTIONS: &str = "topic-webhook-subscriptions";
 /// What identifiers of subscriptions begin with.
 pub(in crate::webhooks) const ID_PREFIX: &str = "wh_";
 /// The most secrets of a subscription: the current one and those that it replaces.
-const SECRETS_MAX: usize = 4;
+pub(in crate::webhooks) const SECRETS_MAX: usize = 4;
 
 /// Whose a subscription is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

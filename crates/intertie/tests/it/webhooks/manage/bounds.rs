@@ -36,6 +36,12 @@ fn urls_that_the_guard_refuses_and_bodies_that_are_none_make_nothing() {
         json!({ "url": url, "start": "now" }),
         json!({ "url": url, "description": "x".repeat(501) }),
         json!({ "url": format!("{url}/{}", "x".repeat(2048)) }),
+        json!({ "url": format!("{url}#part") }),
+        json!({ "url": url, "description": "a\u{0}b" }),
+        json!({ "url": url, "description": "a\u{202E}b" }),
+        json!({ "url": [url] }),
+        json!([url, "a"]),
+        json!(url),
     ] {
         assert_eq!(create(&wrong), 400, "{wrong}");
     }
@@ -43,6 +49,27 @@ fn urls_that_the_guard_refuses_and_bodies_that_are_none_make_nothing() {
         create(&json!({ "url": url, "description": "x".repeat(70_000) })),
         413
     );
+    let twice = format!("{{\"url\":\"{url}\",\"url\":\"{url}/other\"}}");
+    let ask = Ask {
+        raw: Some(&twice),
+        ..Ask::default()
+    };
+    let refused = managed.send(ANN, ("POST", ""), ask);
+    assert_eq!(refused.status, 400);
+    assert!(
+        refused.text().contains("`url` comes twice"),
+        "{}",
+        refused.text()
+    );
+    for (query, status) in [
+        ("", 200),
+        ("?", 200),
+        ("?limit=1&after=x", 200),
+        ("?afer=x", 400),
+    ] {
+        let reply = managed.send(ANN, ("GET", query), Ask::default());
+        assert_eq!(reply.status, status, "{query}");
+    }
     assert!(managed.get(OPS, "")["items"].as_array().unwrap().is_empty());
     managed.stop();
 }
@@ -61,6 +88,16 @@ fn challenges_and_tests_of_a_caller_are_limited() {
     let limited = managed.act(ANN, &hook, "test");
     assert_eq!(limited.status, 429, "{tests:?}");
     assert!(limited.header("retry-after").is_some());
+    // No webhook is made whose URL would never be asked.
+    let body = json!({ "url": format!("{}/more", receiver.url()) });
+    let ask = Ask {
+        body: Some(&body),
+        ..Ask::default()
+    };
+    let limited = managed.send(ANN, ("POST", ""), ask);
+    assert_eq!(limited.status, 429, "{}", limited.text());
+    assert!(limited.header("retry-after").is_some());
+    assert_eq!(managed.get(ANN, "")["items"].as_array().unwrap().len(), 1);
     let hook = text_of(&managed.create(BOB, &url), "id").to_owned();
     managed.wait_until(&hook, "active");
     assert_eq!(managed.act(BOB, &hook, "test").status, 200);
@@ -105,6 +142,89 @@ fn expressions_are_bounded_as_those_of_subscribers_are() {
     });
     let tag = managed.send(ANN, ("DELETE", &format!("/{first}")), Ask::default());
     assert_eq!(tag.status, 204);
+    managed.stop();
+}
+
+#[test]
+fn a_filter_that_fails_is_told_to_its_owner_and_concerns_nobody_else() {
+    let receiver = Receiver::new();
+    let settings = "allow_expressions: true";
+    let mut managed = Managed::new(&[receiver.backend.port()], "challenge: false", settings);
+    let create = |who, body: serde_json::Value| {
+        let made = managed.create(who, &body);
+        text_of(&made, "id").to_owned()
+    };
+    let failing = create(ANN, json!({ "url": receiver.url(), "filter": ".a > 1" }));
+    let fine = create(BOB, json!({ "url": receiver.url() }));
+    (1..=60).for_each(|it| drop(managed.publish(&it.to_string())));
+    receiver.wait_for(60);
+    wait_long("all are done", || {
+        managed.get(ANN, &format!("/{failing}"))["lag"] == 0
+    });
+    let shown = managed.get(ANN, &format!("/{failing}"));
+    assert_eq!(text_of(&shown, "state"), "active");
+    assert!(text_of(&shown, "reason").contains("filter: .a"), "{shown}");
+    let attempts = managed.get(ANN, &format!("/{failing}/attempts"));
+    let attempts = attempts["items"].as_array().unwrap().clone();
+    assert_eq!(attempts.len(), 50);
+    assert_eq!(
+        (&attempts[0]["status"], &attempts[0]["accepted"]),
+        (&json!(null), &json!(false))
+    );
+    assert_eq!(managed.get(BOB, &format!("/{fine}"))["reason"], json!(null));
+    // An event on which it does not fail ends that.
+    managed.publish("{\"a\":2}");
+    wait_long("it is well", || {
+        managed.get(ANN, &format!("/{failing}"))["reason"] == json!(null)
+    });
+    let metrics = managed.engine().get("/metrics").text();
+    let name = "intertie_webhook_subscriptions_dead_letters_total";
+    let letters = metrics.lines().find(|it| it.starts_with(name)).unwrap();
+    assert!(letters.ends_with(" 60"), "{letters}");
+    let output = managed.stop();
+    assert!(!output.contains("ERROR"), "no line for each: {output}");
+    let data = managed.folder.path().join("data").display().to_string();
+    let listed = crate::support::output(&["store", "list", "--data", &data]);
+    let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+    assert!(!listed.contains("dead-letters"), "{listed}");
+}
+
+#[test]
+fn a_patch_without_a_change_changes_nothing() {
+    let receiver = Receiver::new();
+    let mut managed = Managed::new(&[receiver.backend.port()], "challenge: false", "");
+    let body = json!({ "url": receiver.url(), "description": "a" });
+    let path = format!("/{}", text_of(&managed.create(ANN, &body), "id"));
+    let before = managed.send(ANN, ("GET", &path), Ask::default());
+    for body in ["{}", "{\"description\":\"a\"}"] {
+        let ask = Ask {
+            raw: Some(body),
+            ..Ask::default()
+        };
+        let same = managed.send(ANN, ("PATCH", &path), ask);
+        assert_eq!(
+            (same.status, same.header("etag")),
+            (200, before.header("etag"))
+        );
+        assert_eq!(parsed(&same)["updated"], parsed(&before)["updated"]);
+    }
+    for body in [
+        "{\"description\":\"b\",\"description\":\"c\"}",
+        "[]",
+        "[1]",
+        "{\"url\":1}",
+        "{",
+    ] {
+        let ask = Ask {
+            raw: Some(body),
+            ..Ask::default()
+        };
+        assert_eq!(
+            managed.send(ANN, ("PATCH", &path), ask).status,
+            400,
+            "{body}"
+        );
+    }
     managed.stop();
 }
 

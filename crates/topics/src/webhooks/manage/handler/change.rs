@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use component::audit::EventKind;
 use component::egress::Refusal as EgressRefusal;
 use component::handler::Services;
 use message::{Fault, Kind, Origin, Reply, Request};
@@ -15,7 +16,7 @@ use crate::event::EventId;
 use crate::source::Start as StartAt;
 use crate::webhooks::manage::body::Members;
 use crate::webhooks::state::{Command, Stored};
-use crate::webhooks::subscriptions::record::{ID_PREFIX, Subscription};
+use crate::webhooks::subscriptions::record::{ID_PREFIX, Owner, SECRETS_MAX, Subscription};
 use crate::webhooks::subscriptions::registry::{Known, Refusal, Start};
 use crate::webhooks::subscriptions::{Changing, Reserving};
 
@@ -82,6 +83,7 @@ impl ManageHandler {
         };
         let (owner, view) = (Arc::clone(&reserved.owner), Arc::clone(&reserved.view));
         let reserving = Reserving::new(&managed.subscriptions, reserved);
+        self.take_challenge(&owner, services)?;
         let now = now_ms(services);
         let mut subscription = Subscription {
             id: new_id(ID_PREFIX)?.into(),
@@ -103,6 +105,7 @@ impl ManageHandler {
             .create(reserving, made, managed.keyed()?)
             .await
             .map_err(|refusal| not_written(&refusal))?;
+        self.audit(EventKind::WebhookCreated, request, &known.subscription.id);
         self.verify_in_background(&known, services);
         let mut content = self.shown(&known, client, services);
         reveal(&mut content, &secret);
@@ -110,6 +113,15 @@ impl ManageHandler {
         let location = format!("{}/{}", request.path, known.subscription.id);
         reply.headers.append("Location", location);
         Ok(reply)
+    }
+
+    /// Takes the right to send a challenge, if one is sent: a webhook whose URL was never asked
+    /// would wait for ever.
+    fn take_challenge(&self, owner: &Owner, services: &dyn Services) -> Result<(), Fault> {
+        match self.managed.challenges {
+            true => self.managed.pace.take(owner, services.now()),
+            false => Ok(()),
+        }
     }
 
     /// Gives a subscription a new secret; the text, which is shown once.
@@ -174,10 +186,16 @@ impl ManageHandler {
             description: before.description.as_deref().map(str::to_owned),
             view: (*before.view).clone(),
         };
-        let members = body::patched(request, members, managed)?;
+        let patched = body::patched(request, members.clone(), managed)?;
+        if patched == members {
+            let content = self.shown(&changing.known, client, services);
+            return Ok(show::resource(200, &changing.known, &content));
+        }
+        let members = patched;
         let is_moved = *members.url != *before.url;
         if is_moved {
             check_url(&members.url, services)?;
+            self.take_challenge(&before.owner, services)?;
         }
         let view = managed.subscriptions.with(|it| {
             it.check_view(&members.view, managed.bounds())?;
@@ -191,6 +209,7 @@ impl ManageHandler {
         after.is_verified &= !is_moved;
         let known = self.write(&changing, after).await?;
         drop(changing);
+        self.audit(EventKind::WebhookChanged, request, &known.subscription.id);
         if is_moved {
             self.verify_in_background(&known, services);
         }
@@ -210,6 +229,8 @@ impl ManageHandler {
         let keyed = self.managed.keyed()?;
         let deleted = self.managed.subscriptions.delete(&changing, keyed).await;
         deleted.map_err(|refusal| not_written(&refusal))?;
+        let id = &changing.known.subscription.id;
+        self.audit(EventKind::WebhookDeleted, request, id);
         Ok(Reply::new(204))
     }
 
@@ -232,9 +253,18 @@ impl ManageHandler {
             return Err(conflict("the URL has not answered a challenge yet"));
         }
         match action {
-            Action::Pause => command(&known, Command::Pause).await?,
-            Action::Resume => command(&known, Command::Resume).await?,
-            Action::Verify if is_unverified => verify(&self.managed, &known, services).await?,
+            Action::Pause => {
+                command(&known, Command::Pause).await?;
+                self.audit(EventKind::WebhookPaused, request, &known.subscription.id);
+            }
+            Action::Resume => {
+                command(&known, Command::Resume).await?;
+                self.audit(EventKind::WebhookResumed, request, &known.subscription.id);
+            }
+            Action::Verify if is_unverified => {
+                self.take_challenge(&known.subscription.owner, services)?;
+                verify(&self.managed, &known, services).await?;
+            }
             Action::Test => {
                 let probed = self.managed.test(&known.subscription, services).await?;
                 return Ok(show::reply(200, &show::attempt(&probed.attempt)));
@@ -258,9 +288,19 @@ impl ManageHandler {
         let overlap = body::overlap(request)?;
         let changing = self.changing(request, client).await?;
         let now = now_ms(services);
-        let mut after = changing.known.subscription.changed(now);
+        let before = &changing.known.subscription;
+        if overlap > 0 && before.valid_secrets(now).count() >= SECRETS_MAX {
+            let detail = format!(
+                "{SECRETS_MAX} secrets sign already: wait until one expires, or write \
+                 `overlap: 0`, which ends all of them"
+            );
+            return Err(Fault::invalid(detail).with_status(409));
+        }
+        let mut after = before.changed(now);
         let secret = self.add_secret(&mut after, (now, overlap * 1000))?;
         let known = self.write(&changing, after).await?;
+        let kind = EventKind::WebhookSecretRotated;
+        self.audit(kind, request, &known.subscription.id);
         let mut content = self.shown(&known, client, services);
         reveal(&mut content, &secret);
         Ok(show::resource(200, &known, &content))
