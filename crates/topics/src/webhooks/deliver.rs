@@ -144,22 +144,9 @@ impl Parcel {
                 .fetch_add(count, Ordering::Relaxed);
             return Outcome::Kept.into();
         }
-        let letter = match why {
-            Why::Refused => match self.post(true, services).await {
-                Ok(post) => post.letter(&self.plan, reason),
-                Err(outcome) => return outcome.into(),
-            },
-            Why::Expression => match self.take_shown(services).await {
-                Ok(shown) => {
-                    let failed = |it: &Rc<Shown>| Post::failed_letter(&self.plan, it);
-                    match shown.iter().find_map(failed) {
-                        Some(letter) => letter,
-                        // It does not fail any more.
-                        None => return Outcome::Lost.into(),
-                    }
-                }
-                Err(outcome) => return outcome.into(),
-            },
+        let letter = match self.letter(why, reason, services).await {
+            Ok(letter) => letter,
+            Err(outcome) => return outcome.into(),
         };
         let plan = &self.plan;
         let (topic, endpoint) = (&*plan.state.topic, &*plan.state.name);
@@ -209,6 +196,23 @@ impl Parcel {
 }
 
 impl Parcel {
+    /// The events as a dead letter.
+    async fn letter(
+        &mut self,
+        why: Why,
+        reason: &str,
+        services: &dyn Services,
+    ) -> Result<Request, Outcome> {
+        if why == Why::Refused {
+            let post = self.post(true, services).await?;
+            return Ok(post.letter(&self.plan, reason));
+        }
+        let shown = self.take_shown(services).await?;
+        let failed = |it: &Rc<Shown>| Post::failed_letter(&self.plan, it);
+        // Where there is none it does not fail any more.
+        shown.iter().find_map(failed).ok_or(Outcome::Lost)
+    }
+
     /// Keeps the events of a webhook that a user has made as a dead letter. What its owner can do
     /// to it must not concern others: what its own expression fails on is not kept, and a store
     /// that is full loses the letter instead of having webhooks wait. Its owner is told.

@@ -180,7 +180,7 @@ fn a_filter_that_fails_is_told_to_its_owner_and_concerns_nobody_else() {
     let metrics = managed.engine().get("/metrics").text();
     let name = "intertie_webhook_subscriptions_dead_letters_total";
     let letters = metrics.lines().find(|it| it.starts_with(name)).unwrap();
-    assert!(letters.ends_with(" 60"), "{letters}");
+    assert!(letters.ends_with(" 60.0"), "{letters}");
     let output = managed.stop();
     assert!(!output.contains("ERROR"), "no line for each: {output}");
     let data = managed.folder.path().join("data").display().to_string();
