@@ -329,12 +329,12 @@ impl AdminServer {
             route("deny", list, view),
         ];
         let webhooks: Arc<dyn Handler> = Arc::new(WebhooksPage::new(states, &hosts));
-        let of_webhooks = |methods, handler| PageHandler {
+        let of_webhooks = |methods, handler, body_max| PageHandler {
             methods,
             handler,
-            body_max: 0,
+            body_max,
         };
-        let list = of_webhooks(vec![Method::Get], Arc::clone(&webhooks));
+        let list = of_webhooks(vec![Method::Get], Arc::clone(&webhooks), 0);
         routes.push(route("webhooks", list, view));
         let door = match &settings.operate {
             Operate::Nobody => None,
@@ -350,7 +350,7 @@ impl AdminServer {
                 body_max: deny::BODY_MAX,
             };
             routes.push(route("deny", change, door));
-            let operate = of_webhooks(vec![Method::Post], webhooks);
+            let operate = of_webhooks(vec![Method::Post], webhooks, webhooks::BODY_MAX);
             routes.push(below(route("webhooks", operate, door), WEBHOOK));
         }
         Plan {

@@ -46,6 +46,8 @@ pub enum EventKind {
     WebhookPaused,
     /// A webhook was resumed, by the admin API or by its owner.
     WebhookResumed,
+    /// A webhook gets events again, as the admin API or its owner wants it.
+    WebhookReplayed,
     /// A caller has created a webhook.
     WebhookCreated,
     /// A webhook was changed by its owner or an operator.
@@ -70,7 +72,7 @@ pub enum EventKind {
 
 impl EventKind {
     /// All of them.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::AccessRefused,
         Self::AccessSuppressed,
         Self::AccessRevoked,
@@ -83,6 +85,7 @@ impl EventKind {
         Self::AdminReload,
         Self::WebhookPaused,
         Self::WebhookResumed,
+        Self::WebhookReplayed,
         Self::WebhookCreated,
         Self::WebhookChanged,
         Self::WebhookSecretRotated,
@@ -111,6 +114,7 @@ impl EventKind {
             Self::AdminReload => "admin.reload",
             Self::WebhookPaused => "webhook.paused",
             Self::WebhookResumed => "webhook.resumed",
+            Self::WebhookReplayed => "webhook.replayed",
             Self::WebhookCreated => "webhook.created",
             Self::WebhookChanged => "webhook.changed",
             Self::WebhookSecretRotated => "webhook.secret_rotated",

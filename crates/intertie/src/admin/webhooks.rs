@@ -1,5 +1,5 @@
 //! `/webhooks` on the admin port: how the endpoints of topics are (GET), and what has them pause
-//! and go on (`POST /webhooks/TOPIC/NAME/pause` and `/resume`).
+//! and go on (`POST /webhooks/TOPIC/NAME/pause` and `/resume`) and get events again (`/replay`).
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use component::access::Caller;
 use component::audit::{Audit, Event, EventKind};
 use component::handler::{Handler, LocalFuture, Outcome, Services};
 use component::state::States;
-use message::{Fault, Kind, Method, Origin, Reply, Request};
+use message::{Fault, Method, Reply, Request};
 use serde_json::{Value, json};
 use topics::webhooks::{self, Command, Listed, Refused};
 
@@ -15,6 +15,9 @@ use super::browsers::Hosts;
 
 /// What the audit stream calls the page.
 const TARGET: &str = "admin webhooks";
+
+/// The most bytes of a body.
+pub(super) const BODY_MAX: u64 = 8 * 1024;
 
 /// The page of webhooks.
 pub(super) struct WebhooksPage {
@@ -41,20 +44,24 @@ impl WebhooksPage {
             let mut found = request.parameters.iter().filter(|it| &*it.0 == name);
             found.next().map_or("", |it| it.1.as_str())
         };
-        let (command, kind) = match parameter("action") {
-            "pause" => (Command::Pause, EventKind::WebhookPaused),
-            "resume" => (Command::Resume, EventKind::WebhookResumed),
-            _ => return Err(Fault::invalid("write `/pause` or `/resume`").with_status(404)),
-        };
-        let (topic, name) = (parameter("topic"), parameter("endpoint"));
-        let done = webhooks::operate(&self.states, (topic, name), command).await;
-        let done = done.map_err(|refused| match refused {
-            Refused::Unknown => Fault::invalid("there is no such webhook").with_status(404),
-            Refused::NotWritten => {
-                let detail = "it may be done, but it could not be written: a restart forgets it";
-                Fault::new(Kind::Unavailable, Origin::Engine, detail)
+        let of = (parameter("topic"), parameter("endpoint"));
+        let (topic, name) = of;
+        let operate = |command| webhooks::operate(&self.states, of, command);
+        let (kind, done) = match parameter("action") {
+            "pause" => (EventKind::WebhookPaused, operate(Command::Pause).await),
+            "resume" => (EventKind::WebhookResumed, operate(Command::Resume).await),
+            "replay" => {
+                let body = request.body.as_bytes();
+                let done = webhooks::replay(&self.states, of, body).await;
+                self.audit(EventKind::WebhookReplayed, request, of, &done);
+                return Ok(json_reply(&shown(&done?)));
             }
-        });
+            _ => {
+                let detail = "write `/pause`, `/resume` or `/replay`";
+                return Err(Fault::invalid(detail).with_status(404));
+            }
+        };
+        let done = done.map_err(Refused::fault);
         self.audit(kind, request, (topic, name), &done);
         Ok(json_reply(&shown(&done?)))
     }
@@ -101,7 +108,7 @@ fn json_reply(value: &Value) -> Reply {
 
 impl Handler for WebhooksPage {
     fn reads_body(&self) -> bool {
-        false
+        true
     }
 
     /// The audit stream is told, also when the client has left.

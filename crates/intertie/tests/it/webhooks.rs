@@ -6,6 +6,7 @@ mod forms;
 mod held;
 mod manage;
 mod operator;
+mod replay;
 
 use std::collections::HashMap;
 use std::fs;

@@ -349,7 +349,12 @@ impl Driver {
         if entry.is_retired {
             return self.settle_down(at, now);
         }
+        let was_waiting = entry.is_waiting;
         let is_asked = entry.obey(now);
+        let view = self.views.get_mut(entry.view);
+        if let Some(view) = view.filter(|_| was_waiting && !entry.is_waiting) {
+            view.waiting.retain(|it| *it != at);
+        }
         let left = loop {
             self.feed(at, now, services);
             let Some(entry) = self.entries.get_mut(at) else {

@@ -11,6 +11,7 @@ mod backoff;
 mod failures;
 mod queue;
 mod record;
+mod replay;
 #[cfg(test)]
 mod tests;
 
@@ -22,6 +23,7 @@ use self::backoff::Throttled;
 use self::queue::{Content, Due, Pending};
 use self::record::Kept;
 pub(crate) use self::record::{Down, Record, Stopped};
+pub use self::replay::Range;
 
 /// How far beyond the cursor events are looked at.
 pub(super) const WINDOW: u64 = 1024;
@@ -748,5 +750,7 @@ impl Machine {
             self.cursor = self.cursor.max(*to);
             self.done.pop_first();
         }
+        // What is done behind a replay has not been offered again, and need not be.
+        self.end = self.end.max(self.cursor);
     }
 }

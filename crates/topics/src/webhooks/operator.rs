@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use component::state::States;
+use message::{Fault, Kind, Origin};
 
+use super::replay::Wanted;
 use super::state::{Command, EndpointState, Health, Registry};
 
 /// How long a command may take, the note on the disk included.
@@ -54,6 +56,20 @@ pub enum Refused {
     NotWritten,
 }
 
+impl Refused {
+    /// What whoever has asked is told.
+    #[must_use]
+    pub fn fault(self) -> Fault {
+        match self {
+            Self::Unknown => Fault::invalid("there is no such webhook").with_status(404),
+            Self::NotWritten => {
+                let detail = "it may be done, but it could not be written: a restart forgets it";
+                Fault::new(Kind::Unavailable, Origin::Engine, detail)
+            }
+        }
+    }
+}
+
 /// All webhooks of the plan that is served, by topic and name. May read the disk.
 #[must_use]
 pub fn list(states: &States) -> Vec<Listed> {
@@ -72,9 +88,32 @@ pub async fn operate(
 ) -> Result<Listed, Refused> {
     let state = Registry::of(states).find(topic, name);
     let state = state.ok_or(Refused::Unknown)?;
+    ask(&state, command).await
+}
+
+/// Has a webhook get events again that it has got, as the body of a request names them:
+/// `{"event": ID}`, `{"from": ID or time, "to": ID or time}`, or `{}` for all that are kept. It is
+/// on the disk that it will when this gives how it is then.
+///
+/// # Errors
+/// When the body is none, when there is no such webhook or no such event (404), or when it is not on
+/// the disk.
+pub async fn replay(
+    states: &States,
+    (topic, name): (&str, &str),
+    body: &[u8],
+) -> Result<Listed, Fault> {
+    let wanted = Wanted::read(body)?;
+    let state = Registry::of(states).find(topic, name);
+    let state = state.ok_or_else(|| Refused::Unknown.fault())?;
+    let command = state.replay(wanted).await?;
+    ask(&state, command).await.map_err(Refused::fault)
+}
+
+async fn ask(state: &EndpointState, command: Command) -> Result<Listed, Refused> {
     let asked = state.ask(command).ok_or(Refused::Unknown)?;
     match tokio::time::timeout(PATIENCE, asked).await {
-        Ok(Ok(())) => Ok(Listed::of(&state)),
+        Ok(Ok(())) => Ok(Listed::of(state)),
         _ => Err(Refused::NotWritten),
     }
 }

@@ -8,10 +8,12 @@ use std::time::{Instant, SystemTime};
 
 use bytes::Bytes;
 use component::state::{Measure, State, StateKey, States};
+use message::{Fault, Kind, Origin};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, oneshot};
 
-use super::machine::{Machine, Outcome, Record, Stopped};
+use super::machine::{Machine, Outcome, Range, Record, Stopped};
+use super::replay::Wanted;
 use crate::event::EventId;
 use crate::log::Slot;
 
@@ -57,6 +59,8 @@ pub enum Command {
     Pause,
     /// Go on, whatever it was stopped for.
     Resume,
+    /// Send these events again.
+    Replay(Range),
 }
 
 /// A command, and where the answer goes: it is done, and on the disk.
@@ -190,6 +194,9 @@ pub(crate) struct EndpointState {
     health: AtomicU8,
     /// Whether it has taken what was sent to it last.
     is_proven: AtomicBool,
+    /// Whether events cannot be sent again of which not all that follow are: each applies to the
+    /// one before, or several become one request.
+    is_chain: AtomicBool,
     inner: Mutex<Inner>,
 }
 
@@ -234,6 +241,7 @@ impl EndpointState {
             noted: AtomicU64::new(u64::MAX),
             health: AtomicU8::new(0),
             is_proven: AtomicBool::new(false),
+            is_chain: AtomicBool::new(false),
             inner: Mutex::default(),
         }
     }
@@ -255,6 +263,7 @@ impl EndpointState {
             noted: AtomicU64::new(u64::MAX),
             health: AtomicU8::new(0),
             is_proven: AtomicBool::new(false),
+            is_chain: AtomicBool::new(false),
             inner: Mutex::new(Inner {
                 stored: Some(stored),
                 ..Inner::default()
@@ -374,6 +383,28 @@ impl EndpointState {
     /// The last event that is done and noted.
     pub fn cursor(&self) -> Option<String> {
         self.inner().stored.as_ref().map(|it| it.cursor.clone())
+    }
+
+    /// Whether its events apply to one another, or become one request.
+    pub(super) fn set_chain(&self, is_chain: bool) {
+        self.is_chain.store(is_chain, Ordering::Relaxed);
+    }
+
+    /// What it has to be asked so that these events are sent again.
+    ///
+    /// # Errors
+    /// When there are none, or they cannot be sent alone.
+    pub(super) async fn replay(&self, wanted: Wanted) -> Result<Command, Fault> {
+        if wanted.has_end() && self.is_chain.load(Ordering::Relaxed) {
+            let detail = "patches and batches are sent again from an event on: leave `to` out, and \
+                          write `from` in place of `event`";
+            return Err(Fault::invalid(detail).with_status(409));
+        }
+        let log = self.slot.log().ok_or_else(|| {
+            let detail = "the topic is not open";
+            Fault::new(Kind::Unavailable, Origin::Engine, detail)
+        })?;
+        wanted.found(&log).await.map(Command::Replay)
     }
 
     /// What is asked of whoever serves it.

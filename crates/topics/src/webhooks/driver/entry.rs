@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
-use super::super::machine::{Action, Item, Machine, Notice, Now, Span, Stopped};
+use super::super::machine::{Action, Item, Machine, Notice, Now, Range, Span, Stopped};
 use super::super::plan::{EndpointPlan, Subscriber};
 use super::super::state::{Bell, Command, EndpointState, Stored};
 use super::super::view::Shown;
@@ -14,6 +14,7 @@ use super::{Page, Parcel, Report};
 use crate::event::EventId;
 use crate::log::Log;
 use crate::topic::Topic;
+use crate::view::Mode;
 
 /// How many bytes of events are held for an endpoint that it has been offered and not been sent.
 const HELD_MAX: usize = 256 << 10;
@@ -151,6 +152,8 @@ impl Entry {
         if !claim.has_it {
             return false;
         }
+        let is_chain = self.plan.policy.batch.is_some() || self.plan.view.mode == Mode::Patch;
+        state.set_chain(is_chain);
         let machine = restore(&self.plan, log, now);
         state.show(&machine);
         self.machine = Some(machine);
@@ -166,6 +169,14 @@ impl Entry {
             match command {
                 Command::Pause => machine.pause(),
                 Command::Resume => machine.resume(),
+                Command::Replay(range) => {
+                    machine.replay(range);
+                    // It wants what comes next no more, and what is offered again is held again.
+                    self.is_waiting = false;
+                    self.held.clear();
+                    self.held_bytes = 0;
+                    self.page.clear();
+                }
             }
             if machine.is_dirty() {
                 let (_, version) = machine.record(now);
@@ -178,6 +189,9 @@ impl Entry {
             match command {
                 Command::Pause => tracing::info!(target: "topics", topic, endpoint, "paused"),
                 Command::Resume => tracing::info!(target: "topics", topic, endpoint, "resumed"),
+                Command::Replay(Range { first, last }) => tracing::info!(
+                    target: "topics", topic, endpoint, first, last, "events are sent again"
+                ),
             }
         }
         !self.asked.is_empty()

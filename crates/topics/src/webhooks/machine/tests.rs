@@ -474,6 +474,82 @@ fn with_events(policy: Policy, count: u64, now: Now) -> Machine {
     machine
 }
 
+#[test]
+fn what_is_replayed_comes_again_and_nothing_else_does() {
+    for seed in 0..300 {
+        let mut random = Random(seed);
+        let order = [Order::All, Order::None][random.below(2) as usize];
+        let policy = Arc::new(policy(order));
+        let count = 40;
+        let mut machine = Machine::new(Arc::clone(&policy), 1);
+        let mut now = at(1_000_000);
+        // How often each has to come at least, and how often it has.
+        let mut wanted = vec![1; count + 1];
+        let mut times = vec![0; count + 1];
+        let mut under_way = Vec::new();
+        let mut replays = 3;
+        for _ in 0..10_000 {
+            now.us += 100_000;
+            while machine.wants() && machine.next() <= count as u64 {
+                let shown = Item::Shown {
+                    bytes: 10,
+                    key: None,
+                };
+                machine.offer(shown, now);
+            }
+            while let Action::Send { number, span, .. } = machine.poll(now) {
+                under_way.push((number, span));
+            }
+            assert!(machine.end >= machine.cursor, "seed {seed}");
+            if !under_way.is_empty() && !random.is_one_of(4) {
+                let at = random.below(under_way.len() as u64) as usize;
+                let (number, span) = under_way.swap_remove(at);
+                let outcome = match random.below(5) {
+                    0 => Outcome::Down { retry_after: None },
+                    _ => Outcome::Delivered,
+                };
+                if outcome == Outcome::Delivered {
+                    times[span.first as usize] += 1;
+                }
+                machine.finished(number, outcome, now, random.part());
+            }
+            if replays > 0 && random.is_one_of(60) {
+                replays -= 1;
+                let first = 1 + random.below(count as u64);
+                let last = first + random.below(count as u64);
+                for number in first..=last.min(count as u64) {
+                    // What is not done yet comes once.
+                    let is_done = machine.is_done(number);
+                    wanted[number as usize] = times[number as usize] + 1;
+                    if under_way.iter().any(|it| it.1.first == number) && is_done {
+                        panic!("seed {seed}: {number} is done and under way");
+                    }
+                }
+                machine.replay(Range { first, last });
+            }
+            if random.is_one_of(100) && under_way.is_empty() {
+                let (record, _) = machine.record(now);
+                let cursor = machine.cursor();
+                let record = through_json(&record);
+                machine = Machine::restore(Arc::clone(&policy), cursor, &record, now);
+            }
+            if replays == 0 && machine.cursor() == count as u64 && under_way.is_empty() {
+                break;
+            }
+        }
+        assert_eq!(machine.cursor(), count as u64, "seed {seed}");
+        assert_eq!(
+            times,
+            {
+                let mut expected = wanted.clone();
+                expected[0] = 0;
+                expected
+            },
+            "seed {seed}"
+        );
+    }
+}
+
 fn at(us: u64) -> Now {
     Now {
         us,

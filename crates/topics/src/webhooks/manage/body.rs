@@ -1,15 +1,14 @@
 //! What requests say: the members of a webhook, and how much of a list somebody wants.
 
-use std::fmt;
-
 use message::{Fault, Request};
-use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::{Managed, compile};
 use crate::keys;
 use crate::source::Start;
 use crate::view::Mode;
+use crate::webhooks::members::{check_rest, object, shortened, take_text};
+use crate::webhooks::replay::Wanted;
 use crate::webhooks::subscriptions::record::{RequestKey, ViewText};
 
 /// The most bytes of a URL.
@@ -31,73 +30,6 @@ pub(super) struct Members {
     pub url: String,
     pub description: Option<String>,
     pub view: ViewText,
-}
-
-/// The members of a JSON object, each of which comes once: of a name that comes twice others could
-/// read the other value.
-struct Object(Map<String, Value>);
-
-impl<'de> Deserialize<'de> for Object {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(ObjectVisitor).map(Self)
-    }
-}
-
-struct ObjectVisitor;
-
-impl<'de> Visitor<'de> for ObjectVisitor {
-    type Value = Map<String, Value>;
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("a JSON object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Self::Value, A::Error> {
-        let mut members = Map::new();
-        while let Some((name, value)) = access.next_entry::<String, Value>()? {
-            if members.contains_key(&name) {
-                let name = shortened(&name);
-                return Err(A::Error::custom(format!("`{name}` comes twice")));
-            }
-            members.insert(name, value);
-        }
-        Ok(members)
-    }
-}
-
-/// As much of a name as is repeated to whoever has sent it.
-fn shortened(name: &str) -> String {
-    let is_shown = |it: &char| !it.is_control();
-    name.chars().filter(is_shown).take(40).collect()
-}
-
-/// The members of the body of a request, which is a JSON object.
-fn object(request: &Request) -> Result<Map<String, Value>, Fault> {
-    let read: Result<Object, _> = serde_json::from_slice(request.body.as_bytes());
-    read.map(|it| it.0).map_err(|error| {
-        // What it says is about the request alone.
-        Fault::invalid(format!("the body is not a JSON object: {error}"))
-    })
-}
-
-/// Takes the text of a member out; none when it is null or not there.
-fn take_text(members: &mut Map<String, Value>, name: &str) -> Result<Option<String>, Fault> {
-    match members.remove(name) {
-        None | Some(Value::Null) => Ok(None),
-        Some(Value::String(text)) => Ok(Some(text)),
-        Some(_) => Err(Fault::invalid(format!("`{name}` is a text"))),
-    }
-}
-
-/// Refuses members that are left.
-fn check_rest(members: &Map<String, Value>) -> Result<(), Fault> {
-    match members.keys().next() {
-        None => Ok(()),
-        Some(name) => {
-            let name = shortened(name);
-            Err(Fault::invalid(format!("there is no member `{name}`")))
-        }
-    }
 }
 
 fn mode(text: Option<&str>, usual: Mode) -> Result<Mode, Fault> {
@@ -126,7 +58,7 @@ fn check_type(request: &Request, types: &[&str]) -> Result<(), Fault> {
 /// What is wrong with the request.
 pub(super) fn created(request: &Request, managed: &Managed) -> Result<(Members, Start), Fault> {
     check_type(request, &["application/json"])?;
-    let mut given = object(request)?;
+    let mut given = object(request.body.as_bytes())?;
     let mut text = |name| take_text(&mut given, name);
     let usual = managed.modes.first().copied().unwrap_or(Mode::Event);
     let url = text("url")?.ok_or_else(|| Fault::invalid("a webhook has a `url`"))?;
@@ -162,7 +94,7 @@ pub(super) fn patched(
         request,
         &["application/merge-patch+json", "application/json"],
     )?;
-    let mut patch = object(request)?;
+    let mut patch = object(request.body.as_bytes())?;
     let mut members = before;
     let names: Vec<String> = patch.keys().cloned().collect();
     for name in names {
@@ -250,7 +182,7 @@ pub(super) fn overlap(request: &Request) -> Result<u64, Fault> {
         return Ok(OVERLAP);
     }
     check_type(request, &["application/json"])?;
-    let mut given = object(request)?;
+    let mut given = object(request.body.as_bytes())?;
     let overlap = given.remove("overlap").unwrap_or(Value::Null);
     check_rest(&given)?;
     if overlap.is_null() {
@@ -262,6 +194,15 @@ pub(super) fn overlap(request: &Request) -> Result<u64, Fault> {
     };
     let overlap = overlap.as_u64().filter(|it| *it <= OVERLAP_MAX);
     overlap.ok_or_else(wrong)
+}
+
+/// Reads which events are to be sent again.
+///
+/// # Errors
+/// What is wrong with the request.
+pub(super) fn replay(request: &Request) -> Result<Wanted, Fault> {
+    check_type(request, &["application/json"])?;
+    Wanted::read(request.body.as_bytes())
 }
 
 /// Which part of a list a request wants: behind which id, and how many. `is_other` are parameters

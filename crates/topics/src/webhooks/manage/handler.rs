@@ -43,6 +43,7 @@ enum Action {
     Resume,
     Verify,
     Test,
+    Replay,
     Rotate,
 }
 
@@ -56,6 +57,7 @@ const RESOURCES: &[(&str, Resource)] = &[
     ("/{id}/resume", Resource::Action(Action::Resume)),
     ("/{id}/verify", Resource::Action(Action::Verify)),
     ("/{id}/test", Resource::Action(Action::Test)),
+    ("/{id}/replay", Resource::Action(Action::Replay)),
     ("/{id}/rotate-secret", Resource::Action(Action::Rotate)),
 ];
 

@@ -75,6 +75,7 @@ const OF_CREATED: &[&str] = &[
     "resumeWebhook",
     "verifyWebhook",
     "testWebhook",
+    "replayWebhook",
     "rotateSecret",
     "deleteWebhook",
 ];
@@ -153,8 +154,14 @@ fn action(id: &str, summary: &str, schema: &str) -> Value {
         &[EVERYWHERE, CHANGES, BODIES],
     );
     let mut members = vec![("parameters", json!([reference("parameters/ifMatch")]))];
-    if id == "rotateSecret" {
-        members.push(("requestBody", body("application/json", "Rotation", false)));
+    match id {
+        "rotateSecret" => {
+            members.push(("requestBody", body("application/json", "Rotation", false)));
+        }
+        "replayWebhook" => {
+            members.push(("requestBody", body("application/json", "Replay", true)));
+        }
+        _ => {}
     }
     json!({
         "parameters": [reference("parameters/id")],
@@ -336,6 +343,21 @@ fn webhook() -> Value {
     })
 }
 
+fn replay() -> Value {
+    let bound = |text: &str| json!({ "type": ["string", "null"], "description": text });
+    json!({
+        "type": "object",
+        "additionalProperties": false,
+        "description": "One event, those from one to another, or all that are kept. Events keep \
+                        their ids.",
+        "properties": {
+            "event": bound("The id of one event."),
+            "from": bound("The first one: its id, or a time."),
+            "to": bound("The last one: its id, or a time. Not for patches."),
+        },
+    })
+}
+
 fn schemas() -> Value {
     let attempt = json!({
         "type": "object",
@@ -389,6 +411,7 @@ fn schemas() -> Value {
                 },
             },
         },
+        "Replay": replay(),
         "Document": { "type": "object" },
         "Problem": {
             "type": "object",
@@ -434,6 +457,14 @@ pub(super) fn document(topic: &str, base: &str) -> String {
                 "testWebhook",
                 "Send a test event and wait for the answer",
                 "Attempt",
+            ),
+        ),
+        (
+            "/{id}/replay",
+            action(
+                "replayWebhook",
+                "Send events again that it has got",
+                webhook,
             ),
         ),
         (
@@ -502,6 +533,6 @@ mod tests {
         let count = ids.len();
         ids.sort_unstable();
         ids.dedup();
-        assert_eq!((ids.len(), count), (12, 12));
+        assert_eq!((ids.len(), count), (13, 13));
     }
 }

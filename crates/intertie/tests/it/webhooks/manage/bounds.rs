@@ -190,6 +190,39 @@ fn a_filter_that_fails_is_told_to_its_owner_and_concerns_nobody_else() {
 }
 
 #[test]
+fn an_owner_has_events_sent_again() {
+    let receiver = Receiver::new();
+    let mut managed = Managed::new(&[receiver.backend.port()], "challenge: false", "");
+    let made = managed.create(ANN, &json!({ "url": receiver.url() }));
+    let path = format!("/{}/replay", text_of(&made, "id"));
+    let ids: Vec<String> = (0..4).map(|it| managed.publish(&it.to_string())).collect();
+    receiver.wait_for(4);
+    let replay = |who, body: serde_json::Value| {
+        let ask = Ask {
+            body: Some(&body),
+            ..Ask::default()
+        };
+        managed.send(who, ("POST", &path), ask).status
+    };
+    assert_eq!(replay(ANN, json!({ "event": ids[1] })), 200);
+    receiver.wait_for(5);
+    assert_eq!(replay(ANN, json!({ "from": ids[2] })), 200);
+    let all = receiver.wait_for(7);
+    let came: Vec<&str> = all
+        .iter()
+        .map(|it| it.header("webhook-id").unwrap())
+        .collect();
+    let again = [0, 1, 2, 3, 1, 2, 3].map(|it| ids[it].as_str());
+    assert_eq!(came, again);
+    assert_eq!(replay(BOB, json!({})), 404);
+    assert_eq!(replay(OPS, json!({ "event": "1-1" })), 404);
+    assert_eq!(replay(ANN, json!({ "event": "x" })), 400);
+    let limited: Vec<u16> = (0..30).map(|_| replay(ANN, json!({}))).collect();
+    assert!(limited.contains(&429), "{limited:?}");
+    managed.stop();
+}
+
+#[test]
 fn a_patch_without_a_change_changes_nothing() {
     let receiver = Receiver::new();
     let mut managed = Managed::new(&[receiver.backend.port()], "challenge: false", "");
@@ -248,6 +281,6 @@ fn each_operation_of_the_document_is_served() {
             count += usize::from(is_described);
         }
     }
-    assert_eq!(count, 12);
+    assert_eq!(count, 13);
     managed.stop();
 }

@@ -244,6 +244,7 @@ impl ManageHandler {
         if let Action::Rotate = action {
             return self.rotate(request, client, services).await;
         }
+        let managed = &self.managed;
         let changing = self.changing(request, client).await?;
         let known = changing.known.clone();
         // What follows waits for others, and changes nothing that is written here.
@@ -268,6 +269,14 @@ impl ManageHandler {
             Action::Test => {
                 let probed = self.managed.test(&known.subscription, services).await?;
                 return Ok(show::reply(200, &show::attempt(&probed.attempt)));
+            }
+            Action::Replay => {
+                let wanted = body::replay(request)?;
+                managed
+                    .pace
+                    .take(&known.subscription.owner, services.now())?;
+                command(&known, known.state.replay(wanted).await?).await?;
+                self.audit(EventKind::WebhookReplayed, request, &known.subscription.id);
             }
             Action::Verify | Action::Rotate => {}
         }
