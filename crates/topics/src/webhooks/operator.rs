@@ -96,8 +96,8 @@ pub async fn operate(
 /// on the disk that it will when this gives how it is then.
 ///
 /// # Errors
-/// When the body is none, when there is no such webhook or no such event (404), or when it is not on
-/// the disk.
+/// When the body is none, when there is no such webhook or event (404), or when it is not on the
+/// disk.
 pub async fn replay(
     states: &States,
     (topic, name): (&str, &str),
