@@ -12,7 +12,8 @@
 //! [`cookies`].
 //! [`definition`] and [`scope`] are for building; [`document`] is what stands beside flows, and
 //! [`evaluation`] is for the expressions there. [`text`] checks the texts of methods, hosts, ports
-//! and paths. Nothing here opens a socket or reads a file.
+//! and paths. [`flow_kind`] is for documents that are flows with other keys than `steps`, [`dialogue`]
+//! for what such a flow and a phone tell each other. Nothing here opens a socket or reads a file.
 
 pub mod access;
 pub mod audit;
@@ -24,6 +25,7 @@ pub mod cookies;
 pub mod cors;
 pub mod credentials;
 pub mod definition;
+pub mod dialogue;
 pub mod document;
 pub mod edge;
 pub mod egress;
@@ -31,6 +33,7 @@ pub mod endpoint;
 pub mod evaluation;
 pub mod exchange;
 pub mod failure;
+pub mod flow_kind;
 pub mod forward;
 pub mod handler;
 pub mod identity;
