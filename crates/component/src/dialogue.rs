@@ -1,5 +1,5 @@
-//! What a subscriber does at a phone and what the phone shows then, whichever gateway is between: the
-//! messages to a menu and its replies. Tests of menus write them too.
+//! What a subscriber does at a phone and what the phone shows then, whichever gateway is between:
+//! the messages to a menu and its replies. Tests of menus write them too.
 
 use message::Reply;
 use serde::{Deserialize, Serialize};
@@ -25,15 +25,16 @@ pub struct SessionInput {
 pub enum SessionEvent {
     /// A code was dialled, such as `*123#` or `*123*5#`.
     Dial(String),
-    /// A reply was typed. Its number, where the gateway counts the requests of a session, tells a repeated
-    /// request from a second key.
+    /// A reply was typed. Its number, where the gateway counts the requests of a session, tells a
+    /// repeated request from a second key.
     Reply {
         /// What was typed.
         text: String,
         /// The number of the request.
         sequence: Option<u64>,
     },
-    /// All that was typed so far, joined by `*`, behind the service code: what is new tells the session.
+    /// All that was typed so far, joined by `*`, behind the service code: what is new tells the
+    /// session.
     Typed {
         /// The service code, such as `*123#`.
         code: String,

@@ -24,13 +24,13 @@ pub struct FlowKind {
     pub example: &'static str,
     /// The one trigger of this kind.
     pub trigger: KindTrigger,
-    /// The JSON Schema of its own keys, the first one included. `{"$ref": "#/$defs/step"}` stands for a
-    /// step.
+    /// The JSON Schema of its own keys, the first one included. `{"$ref": "#/$defs/step"}` stands
+    /// for a step.
     pub schema: fn() -> serde_json::Value,
     /// Keys that a later version will have: they are refused, with words of their own.
     pub later: &'static [&'static str],
-    /// Checks the document and makes what it does with a message. Every problem goes into the report;
-    /// `None` only when there was one. Opens nothing.
+    /// Checks the document and makes what it does with a message. Every problem goes into the
+    /// report; `None` only when there was one. Opens nothing.
     pub build: fn(&Node, &mut BuildContext<'_>) -> Option<Box<dyn Step>>,
 }
 
@@ -43,10 +43,10 @@ pub struct KindTrigger {
     pub summary: &'static str,
     /// The JSON Schema of its keys, with any value under `http`, which is an HTTP trigger.
     pub schema: fn() -> serde_json::Value,
-    /// What everybody could do who reaches it without `auth` or `networks`: beyond this machine that is
-    /// refused.
+    /// What everybody could do who reaches it without `auth` or `networks`: beyond this machine
+    /// that is refused.
     pub danger: &'static str,
-    /// Checks its keys and makes the protocol. Every problem goes into the report; `None` only when there
-    /// was one.
+    /// Checks its keys and makes the protocol. Every problem goes into the report; `None` only when
+    /// there was one.
     pub build: fn(&Node, &mut SourceContext<'_>) -> Option<Arc<dyn Envelope>>,
 }

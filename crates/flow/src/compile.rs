@@ -370,8 +370,8 @@ impl Reader<'_> {
             || built.on_error.as_ref().is_some_and(Handlers::reads_body);
         let detach = document.entry("detach");
         let kind = kinds::of(document, self.table.kinds);
-        // What a step of a dialogue has begun is finished, so that the request that repeats it finds the
-        // result.
+        // What a step of a dialogue has begun is finished, so that the request that repeats it
+        // finds the result.
         let detaches = kind.is_some()
             || detach.is_some_and(|it| matches!(it.value.value, config::Value::Bool(true)));
         let is_plain = limits.suits_forward_path() && envelope.is_none();

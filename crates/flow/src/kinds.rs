@@ -1,5 +1,5 @@
-//! Documents that are flows with other keys than `steps`: their shape, and the one step that stands for
-//! what they do.
+//! Documents that are flows with other keys than `steps`: their shape, and the one step that stands
+//! for what they do.
 
 use component::block::{Block, StepNode};
 use component::definition::BuildContext;

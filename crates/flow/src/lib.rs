@@ -120,8 +120,8 @@ pub struct Table<'a> {
     pub kinds: &'a [FlowKind],
     /// How callers are known, and who may come in.
     pub access: AccessDefinition,
-    /// Where documents have expressions beside the steps: a key of a document, such as `screens`, or one
-    /// and a key of the mapping under it, such as `from.poll`.
+    /// Where documents have expressions beside the steps: a key of a document, such as `screens`,
+    /// or one and a key of the mapping under it, such as `from.poll`.
     pub evaluated: &'a [&'a str],
     /// Where documents may have secrets beside `use`, as paths of keys with `*` for any key, such
     /// as `subscribe.webhooks.endpoints.*.secret`.

@@ -1,5 +1,5 @@
-//! A menu as a whole: screens that nothing leads to, that do not get anywhere, and keys that mean two
-//! things.
+//! A menu as a whole: screens that nothing leads to, that do not get anywhere, and keys that mean
+//! two things.
 
 use config::{Entry, Node, Report, Span};
 
@@ -126,5 +126,6 @@ fn check_keys(plan: &Plan, choices: &[Choice], entry: &Entry, report: &mut Repor
     }
 }
 
-/// The most items of an `each`. Where they reach the number of a key of the menu, that number is left out.
+/// The most items of an `each`. Where they reach the number of a key of the menu, that number is
+/// left out.
 pub(crate) const ITEMS_MAX: usize = 200;

@@ -1,9 +1,9 @@
 //! USSD menus: the document kind `menu`, and the trigger `ussd` that starts it.
 //!
-//! A gateway's request becomes a [`SessionInput`](component::dialogue::SessionInput) (`gateway`), the one
-//! step of the menu (`step`) finds its session (`sessions`, `session`), asks the state machine what it
-//! means there (`machine`), runs the steps of the screen that follows, and shows it (`render`, `text`).
-//! `read` makes the `plan` of a document, `check` looks at it as a whole.
+//! A gateway's request becomes a [`SessionInput`](component::dialogue::SessionInput) (`gateway`),
+//! the one step of the menu (`step`) finds its session (`sessions`, `session`), asks the state
+//! machine what it means there (`machine`), runs the steps of the screen that follows, and shows it
+//! (`render`, `text`). `read` makes the `plan` of a document, `check` looks at it as a whole.
 
 mod check;
 pub mod codes;

@@ -1,5 +1,6 @@
-//! The session's state machine, without input and output: what a message of the gateway is to a session,
-//! and what a key does on a screen. Whoever drives it runs steps, evaluates texts and keeps the session.
+//! The session's state machine, without input and output: what a message of the gateway is to a
+//! session, and what a key does on a screen. Whoever drives it runs steps, evaluates texts and
+//! keeps the session.
 
 use component::dialogue::{Screen, SessionEvent};
 
@@ -185,7 +186,8 @@ pub(crate) fn receive(heard: Option<&Heard>, event: &SessionEvent) -> Received {
     match event {
         SessionEvent::End => Received::Over,
         SessionEvent::Dial(code) => match heard {
-            // A second dial of one session is the first one, sent again, as long as nothing was typed.
+            // A second dial of one session is the first one, sent again, as long as nothing was
+            // typed.
             Some(heard) if heard.sequence.unwrap_or_default() <= 1 && heard.typed.is_empty() => {
                 again(heard)
             }
@@ -218,8 +220,8 @@ fn again(heard: &Heard) -> Received {
         .map_or(Received::Unknown, Received::Again)
 }
 
-/// What stands behind all that was typed before. Texts may hold `*`, so that only the part that is known
-/// says where the new one begins. `None` when nothing does: the request is one of before.
+/// What stands behind all that was typed before. Texts may hold `*`, so that only the part that is
+/// known says where the new one begins. `None` when nothing does: the request is one of before.
 fn new_part<'a>(before: &str, now: &'a str) -> Option<&'a str> {
     if before.is_empty() {
         return (!now.is_empty()).then_some(now);

@@ -1,5 +1,5 @@
-//! A menu as it was read and checked: what the session's [machine](crate::machine) and the step that
-//! drives it go by.
+//! A menu as it was read and checked: what the session's [machine](crate::machine) and the step
+//! that drives it go by.
 
 use std::sync::Arc;
 use std::time::Duration;

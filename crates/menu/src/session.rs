@@ -1,5 +1,5 @@
-//! A session as it is kept: bytes with a version in front, so that another version of intertie leaves them
-//! alone.
+//! A session as it is kept: bytes with a version in front, so that another version of intertie
+//! leaves them alone.
 
 use std::sync::Arc;
 
@@ -24,7 +24,8 @@ pub(crate) struct Session {
     pub variables: Vec<(Arc<str>, Vec<u8>)>,
 }
 
-/// The form in which a session is kept. Screens and languages have their names: a reload may move them.
+/// The form in which a session is kept. Screens and languages have their names: a reload may move
+/// them.
 #[derive(Deserialize, Serialize)]
 struct Kept<'a> {
     #[serde(rename = "s")]
@@ -85,8 +86,8 @@ impl Session {
         (bytes.len() <= SIZE_MAX).then(|| bytes.into())
     }
 
-    /// The session of these bytes; `None` when they are of another version, or of a menu without its
-    /// screens.
+    /// The session of these bytes; `None` when they are of another version, or of a menu without
+    /// its screens.
     pub fn decode(bytes: &[u8], plan: &Plan) -> Option<Self> {
         let (version, json) = bytes.split_first()?;
         if *version != VERSION {

@@ -1,5 +1,5 @@
-//! The sessions of a menu: in memory, and each in the keyed state of the data folder before its answer is
-//! given. One request at a time works on a session; the others wait for it.
+//! The sessions of a menu: in memory, and each in the keyed state of the data folder before its
+//! answer is given. One request at a time works on a session; the others wait for it.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,8 +15,8 @@ use tokio::sync::{OnceCell, OwnedMutexGuard};
 
 /// The table of all menus' sessions.
 const TABLE: &str = "menu-sessions";
-/// How long a session is known behind its end, so that requests that are repeated or late are told from
-/// new ones.
+/// How long a session is known behind its end, so that requests that are repeated or late are told
+/// from new ones.
 const LINGER: Duration = Duration::from_secs(600);
 /// How many sessions are read at a time.
 const PAGE: usize = 1000;
@@ -177,8 +177,8 @@ impl Sessions {
         })
     }
 
-    /// Forgets sessions whose time is over, and gives them. When there are too many, those that have ended
-    /// go before their time.
+    /// Forgets sessions whose time is over, and gives them. When there are too many, those that
+    /// have ended go before their time.
     fn sweep(&self, now: Duration, max: usize) -> Vec<SessionKey> {
         let mut inner = self.lock();
         let mut gone = Vec::new();

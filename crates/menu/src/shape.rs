@@ -1,5 +1,5 @@
-//! What may stand in a menu, for the schema: the loader reads menus from the YAML tree, which knows the
-//! place of everything.
+//! What may stand in a menu, for the schema: the loader reads menus from the YAML tree, which knows
+//! the place of everything.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -94,8 +94,8 @@ struct Menu {
     /// The languages that every text has, such as `[en, sw]`; the first is the default.
     #[schemars(length(min = 1, max = 20))]
     languages: Vec<String>,
-    /// Whether characters outside the GSM alphabet are replaced by look-alikes in it, such as `’` by `'`.
-    /// One that stays turns its page to UCS-2, which holds 80 characters.
+    /// Whether characters outside the GSM alphabet are replaced by look-alikes in it, such as `’`
+    /// by `'`. One that stays turns its page to UCS-2, which holds 80 characters.
     #[schemars(extend("default" = false))]
     transliterate: Option<bool>,
     /// How long sessions are kept.
@@ -131,7 +131,8 @@ struct SessionsConfig {
 struct Keys {
     /// Shows the next page of a long screen. The default is `98`, `More`.
     more: Option<LabelledKey>,
-    /// Shows the page before, or the screen before. Without it pages have `99`, `Back`, and screens nothing.
+    /// Shows the page before, or the screen before. Without it pages have `99`, `Back`, and screens
+    /// nothing.
     back: Option<LabelledKey>,
     /// Shows the first screen of the session.
     home: Option<LabelledKey>,
@@ -172,7 +173,8 @@ struct Messages {
 #[serde(deny_unknown_fields)]
 #[allow(dead_code, reason = "describes a menu to the schema")]
 struct Screen {
-    /// Steps that run each time the screen is entered. Names from `as` and `set` last for the session.
+    /// Steps that run each time the screen is entered. Names from `as` and `set` last for the
+    /// session.
     #[serde(rename = "do")]
     #[schemars(length(min = 1))]
     work: Option<Vec<Step>>,
@@ -311,7 +313,8 @@ struct PinRule {
 #[serde(deny_unknown_fields)]
 #[allow(dead_code, reason = "describes a menu to the schema")]
 struct Ussd {
-    /// Where the gateway sends its requests, such as `POST :8080/ussd`: written like an `http` trigger.
+    /// Where the gateway sends its requests, such as `POST :8080/ussd`: written like an `http`
+    /// trigger.
     http: AnyValue,
     /// Whose requests and replies they are.
     gateway: Gateway,
@@ -322,8 +325,8 @@ struct Ussd {
     /// The most septets of a screen, from 60 to 182; UCS-2 has the same octets.
     #[schemars(extend("default" = 182), range(min = 60, max = 182))]
     limit: Option<u64>,
-    /// The calling code of the country of numbers that are written with one leading 0, such as `"254"`.
-    /// Without it such numbers are refused.
+    /// The calling code of the country of numbers that are written with one leading 0, such as
+    /// `"254"`. Without it such numbers are refused.
     country: Option<String>,
 }
 

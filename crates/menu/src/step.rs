@@ -33,7 +33,9 @@ pub(crate) fn build(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<d
     let gateway = node.get("from")?.get("ussd")?.get("gateway")?.as_str()?;
     let states = context.surroundings.states;
     let menu = Arc::clone(context.flow);
-    let sessions = context.state("sessions", gateway, || Sessions::new(states, &menu));
+    // Made before it is known whether it is needed: states are locked while one is made.
+    let made = Sessions::new(states, &menu);
+    let sessions = context.state("sessions", gateway, || made);
     Some(Box::new(Menu {
         plan,
         gateway: gateway.into(),
@@ -54,7 +56,8 @@ impl Step for Menu {
             let (body, _) = exchange.body()?;
             let input = SessionInput::from_bytes(body.as_bytes());
             let input = input.ok_or_else(|| Fault::invalid("this is no message of a gateway"))?;
-            // What was typed may be secret: from here on it is where it is needed, and nowhere else.
+            // What was typed may be secret: from here on it is where it is needed, and nowhere
+            // else.
             exchange.set_value(Value::Null);
             let shown = self.answer(&input, exchange, services).await?;
             Ok(Next::Reply(shown.to_reply()))
@@ -208,7 +211,8 @@ impl<'a> Turn<'a> {
         (self.or_failed(shown), true)
     }
 
-    /// What was dialled for an input is checked as that; where it is refused, the input is asked for.
+    /// What was dialled for an input is checked as that; where it is refused, the input is asked
+    /// for.
     async fn begin_with(&mut self, values: Vec<(usize, String)>) -> Result<Led, Fault> {
         self.set_about();
         for (slot, text) in values {

@@ -1,7 +1,7 @@
 //! The text of a screen as a phone gets it: how long it is, and how it is split into pages.
 //!
-//! A USSD string has 160 octets (3GPP TS 23.038): 182 septets of the GSM 7-bit default alphabet, or 80
-//! code units of UCS-2 as soon as one character is outside that alphabet.
+//! A USSD string has 160 octets (3GPP TS 23.038): 182 septets of the GSM 7-bit default alphabet, or
+//! 80 code units of UCS-2 as soon as one character is outside that alphabet.
 
 mod gsm;
 mod transliterate;
@@ -177,8 +177,9 @@ impl Footers<'_> {
     }
 }
 
-/// Splits a text into pages of which none is longer than the limit, its labels included. No grapheme
-/// cluster is split, but for one that alone is longer than a page: that one between characters.
+/// Splits a text into pages of which none is longer than the limit, its labels included. No
+/// grapheme cluster is split, but for one that alone is longer than a page: that one between
+/// characters.
 ///
 /// The labels [leave room](Footers::leave_room). At least one page comes out.
 pub fn paginate(text: &str, footers: Footers<'_>, limit: Limit) -> Vec<Page> {
@@ -214,8 +215,8 @@ fn below(footer: &str) -> Size {
     }
 }
 
-/// Where the first page of a text ends that does not fit on it: behind a line where that wastes less
-/// than half of the page, else behind a word, else behind a grapheme cluster.
+/// Where the first page of a text ends that does not fit on it: behind a line where that wastes
+/// less than half of the page, else behind a word, else behind a grapheme cluster.
 fn page_end(text: &str, footer: Size, limit: Limit) -> usize {
     let (mut size, mut end) = (footer, 0);
     let (mut line, mut word) = (0, 0);
@@ -238,8 +239,8 @@ fn page_end(text: &str, footer: Size, limit: Limit) -> usize {
     }
 }
 
-/// Where a page ends whose first grapheme cluster is longer than it is: behind as many characters as
-/// fit, at least one.
+/// Where a page ends whose first grapheme cluster is longer than it is: behind as many characters
+/// as fit, at least one.
 fn within_cluster(text: &str, footer: Size, limit: Limit) -> usize {
     let (mut size, mut end) = (footer, 0);
     for character in text.chars() {

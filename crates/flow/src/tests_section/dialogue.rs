@@ -1,4 +1,5 @@
-//! The `dialogue:` of a test of a menu: what the subscriber does, turn by turn, and what the phone shows.
+//! The `dialogue:` of a test of a menu: what the subscriber does, turn by turn, and what the phone
+//! shows.
 
 use std::time::Duration;
 

@@ -47,7 +47,8 @@ pub struct TestCase {
     pub span: Span,
     /// The message that starts the flow.
     pub request: Request,
-    /// The turns of a dialogue, each with a message of its own in place of that one; empty when it is none.
+    /// The turns of a dialogue, each with a message of its own in place of that one; empty when it
+    /// is none.
     pub dialogue: Vec<Turn>,
     /// The time of day when it starts, as the time since 1970 began.
     pub at: Duration,

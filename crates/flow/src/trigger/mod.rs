@@ -282,8 +282,8 @@ pub(crate) fn read(
     (definition.build)(&entry.value, context).map(Trigger::Source)
 }
 
-/// Reads the `from:` of a kind of flow that has one trigger, with `http` among its keys. Every problem is
-/// reported; `None` when there was one.
+/// Reads the `from:` of a kind of flow that has one trigger, with `http` among its keys. Every
+/// problem is reported; `None` when there was one.
 pub(crate) fn read_of_kind(
     from: &Node,
     kind: &FlowKind,

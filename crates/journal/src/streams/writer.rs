@@ -198,8 +198,8 @@ impl Writer {
             self.tidy();
             self.publish();
         }
-        // Else the next start shows for a moment what has been removed, until it is told how much is
-        // kept.
+        // Else the next start shows for a moment what has been removed, until it is told how much
+        // is kept.
         if let Err(error) = self.note_first() {
             tracing::warn!(%error, "removed events may be seen again at the next start");
         }

@@ -1,5 +1,5 @@
-//! Africa's Talking: a form with `sessionId`, `phoneNumber`, `serviceCode` and `text`, which has all that
-//! was typed so far, joined by `*`. The reply is text behind `CON ` or `END `.
+//! Africa's Talking: a form with `sessionId`, `phoneNumber`, `serviceCode` and `text`, which has
+//! all that was typed so far, joined by `*`. The reply is text behind `CON ` or `END `.
 
 use component::dialogue::{Screen, SessionEvent};
 use message::{Reply, Request};

@@ -1,5 +1,5 @@
-//! Hubtel: JSON with `SessionId`, `Mobile`, `Type`, `Message` and `Sequence`, which counts the requests of a
-//! session from 1.
+//! Hubtel: JSON with `SessionId`, `Mobile`, `Type`, `Message` and `Sequence`, which counts the
+//! requests of a session from 1.
 
 use component::dialogue::{Screen, SessionEvent};
 use message::{Reply, Request};

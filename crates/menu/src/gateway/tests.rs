@@ -1,3 +1,5 @@
+//! Requests and replies of the gateways that are known.
+
 use std::net::{IpAddr, Ipv4Addr};
 
 use message::Headers;
@@ -90,7 +92,8 @@ fn hubtel_sends_and_gets_json() {
     }
 }
 
-/// Neither a missing field nor one that is twice there, a wrong encoding or a huge text gets further.
+/// Neither a missing field nor one that is twice there, a wrong encoding or a huge text gets
+/// further.
 #[test]
 fn requests_that_cannot_be_used_are_refused() {
     let number = "phoneNumber=254711000001";

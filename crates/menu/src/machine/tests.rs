@@ -1,3 +1,5 @@
+//! The state machine under requests that are repeated, late or foreign.
+
 use super::*;
 
 fn typed(text: &str) -> SessionEvent {
@@ -57,8 +59,8 @@ impl Random {
     }
 }
 
-/// However requests are repeated and come late, each input is acted on once and in order, and the request
-/// that is repeated gets the answer that it had.
+/// However requests are repeated and come late, each input is acted on once and in order, and the
+/// request that is repeated gets the answer that it had.
 #[test]
 fn repeated_and_late_requests_are_not_acted_on_twice() {
     const INPUTS: [&str; 8] = ["1", "50", "*", "1*2", "**", "", "0", "é*"];

@@ -60,7 +60,8 @@ impl Reading<'_, '_> {
         Some(PerLanguage(read))
     }
 
-    /// A text for each language: the same one where only one is written and the menu has one language.
+    /// A text for each language: the same one where only one is written and the menu has one
+    /// language.
     fn texts(&mut self, node: &Node) -> Option<Vec<Spanned<String>>> {
         let report = &mut *self.context.report;
         let names = &self.languages.names;

@@ -1,3 +1,5 @@
+//! Sessions in memory: one request at a time, bounds, and what is forgotten.
+
 use super::*;
 
 const MAX: usize = 100;

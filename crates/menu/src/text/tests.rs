@@ -1,3 +1,5 @@
+//! Random texts, limits and alphabets; and lengths that are known.
+
 use super::*;
 
 /// A generator of numbers with a seed, so that a failure can be repeated (SplitMix64).
