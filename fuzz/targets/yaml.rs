@@ -19,14 +19,16 @@ fuzz_target!(|bytes: &[u8]| {
     let sources_of_flows = [steps::SOURCES, topics::SOURCES].concat();
     let connections = [steps::CONNECTIONS, connectors::CONNECTIONS].concat();
     let endpoints = [connectors::ENDPOINTS, topics::ENDPOINTS].concat();
+    let evaluated = [topics::EVALUATED, menu::EVALUATED].concat();
     let table = flow::Table {
         steps: &verbs,
         connections: &connections,
         sources: &sources_of_flows,
         endpoints: &endpoints,
         documents: topics::DOCUMENTS,
+        kinds: menu::KINDS,
         access: auth::DEFINITION,
-        evaluated: topics::EVALUATED,
+        evaluated: &evaluated,
         secrets: topics::SECRETS,
     };
     let _ = flow::secret_sources(&documents, &environment);

@@ -6,13 +6,13 @@
 //! beside their verbs: [`resilience`] and [`failure`]; [`forward`] is where it goes on to,
 //! [`upstream`] and [`connection`] what lies there, [`tls`] how it is encrypted, [`egress`] what
 //! may lie there when somebody else has set the URL; [`handler`] is a whole flow seen from outside,
-//! [`stream`] a client that stays, [`plan`] all flows at once.
-//! [`access`] is who may come in, [`identity`] how systems behind a flow are told who that is.
-//! [`edge`] is what a client meets before a flow: [`networks`], [`cors`], [`security_headers`],
-//! [`cookies`].
-//! [`definition`] and [`scope`] are for building; [`document`] is what stands beside flows, and
-//! [`evaluation`] is for the expressions there. [`text`] checks the texts of methods, hosts, ports
-//! and paths. Nothing here opens a socket or reads a file.
+//! [`stream`] a client that stays, [`plan`] all flows at once. [`access`] is who may come in,
+//! [`identity`] how systems behind a flow are told who that is. [`edge`] is what a client meets
+//! before a flow: [`networks`], [`cors`], [`security_headers`], [`cookies`]. [`definition`] and
+//! [`scope`] are for building; [`document`] is what stands beside flows, and [`evaluation`] is for
+//! the expressions there. [`text`] checks the texts of methods, hosts, ports and paths.
+//! [`flow_kind`] is for documents that are flows with other keys than `steps`, [`dialogue`] for
+//! what such a flow and a phone tell each other. Nothing here opens a socket or reads a file.
 
 pub mod access;
 pub mod audit;
@@ -24,6 +24,7 @@ pub mod cookies;
 pub mod cors;
 pub mod credentials;
 pub mod definition;
+pub mod dialogue;
 pub mod document;
 pub mod edge;
 pub mod egress;
@@ -31,6 +32,7 @@ pub mod endpoint;
 pub mod evaluation;
 pub mod exchange;
 pub mod failure;
+pub mod flow_kind;
 pub mod forward;
 pub mod handler;
 pub mod identity;

@@ -82,6 +82,9 @@ pub const BAD_LIMIT: Code = Code::new("IT0234");
 /// A plan that is not there.
 pub const UNKNOWN_PLAN: Code = Code::new("IT0235");
 
+/// A kind of flow that nobody guards where everybody reaches it.
+pub const UNGUARDED: Code = Code::new("IT0800");
+
 /// Every code of this crate with its title.
 pub const ALL: &[CodeInfo] = &[
     CodeInfo {
@@ -115,6 +118,10 @@ pub const ALL: &[CodeInfo] = &[
     CodeInfo {
         code: NOT_AVAILABLE,
         title: "not available in this version",
+    },
+    CodeInfo {
+        code: UNGUARDED,
+        title: "open to everybody",
     },
     CodeInfo {
         code: NO_FLOW,

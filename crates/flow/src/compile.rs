@@ -31,6 +31,7 @@ use crate::blocks::StepReader;
 use crate::codes::{BAD_NAME, FLOW_NAME_TAKEN, NO_EFFECT, UNKNOWN_FLOW};
 use crate::connections;
 use crate::enveloped::Enveloped;
+use crate::kinds;
 use crate::limits;
 use crate::names::{NAME_RULE, is_name};
 use crate::running::{FlowLimits, RunningFlow};
@@ -70,6 +71,8 @@ pub(crate) struct Flow {
     pub connections: Connections,
     /// The names of its expressions.
     pub scope: Scope,
+    /// Whether its messages are turns of a dialogue, as those of a menu are.
+    pub is_dialogue: bool,
     /// Its tests.
     pub tests: Vec<Arc<TestCase>>,
     /// Its places by their numbers, for coverage.
@@ -132,9 +135,13 @@ impl Reader<'_> {
     }
 
     fn read(&self, document: &Node, report: &mut Report) -> Flow {
-        config::check_kind(document, outline, report);
+        let kind = kinds::of(document, self.table.kinds);
+        match kind {
+            Some(kind) => drop(kinds::check(document, kind, report)),
+            None => drop(config::check_kind(document, outline, report)),
+        }
         let before = report.errors();
-        let (name, name_span) = read_name(document, report);
+        let (name, name_span) = read_name(document, kind.map_or("flow", |it| it.name), report);
         let name: Arc<str> = name.as_str().into();
         let mut connections =
             connections::read(document, self.table.connections, self.surroundings, report);
@@ -190,6 +197,7 @@ impl Reader<'_> {
             calls: workshop.calls,
             connections,
             scope: workshop.scope,
+            is_dialogue: kind.is_some(),
             tests: Vec::new(),
             places: workshop.places,
         };
@@ -216,6 +224,9 @@ impl Reader<'_> {
             evaluation: self.evaluation,
             surroundings: self.surroundings,
         };
+        if let Some(kind) = kinds::of(document, self.table.kinds) {
+            return trigger::read_of_kind(document.get("from")?, kind, self.defaults, &mut context);
+        }
         let table = (self.table.sources, self.table.endpoints);
         trigger::read(document.get("from")?, table, self.defaults, &mut context)
     }
@@ -302,7 +313,10 @@ impl Reader<'_> {
         // What is no list, or an empty one, has been reported with the document's shape.
         let is_list = |node: &&Node| node.as_sequence().is_some_and(|items| !items.is_empty());
         let items = document.get("steps").filter(is_list);
-        let block = items.and_then(|items| steps.read_block(items, true, &mut context));
+        let block = match kinds::of(document, self.table.kinds) {
+            Some(kind) => kinds::read_block(document, kind, &mut context),
+            None => items.and_then(|items| steps.read_block(items, true, &mut context)),
+        };
         context.may_stream = false;
         let on_error = match handlers.filter(is_list) {
             Some(clauses) => Some(steps.read_handlers(clauses, &mut context)?),
@@ -355,7 +369,11 @@ impl Reader<'_> {
             || built.block.reads_body()
             || built.on_error.as_ref().is_some_and(Handlers::reads_body);
         let detach = document.entry("detach");
-        let detaches = detach.is_some_and(|it| matches!(it.value.value, config::Value::Bool(true)));
+        let kind = kinds::of(document, self.table.kinds);
+        // What a step of a dialogue has begun is finished, so that the request that repeats it
+        // finds the result.
+        let detaches = kind.is_some()
+            || detach.is_some_and(|it| matches!(it.value.value, config::Value::Bool(true)));
         let is_plain = limits.suits_forward_path() && envelope.is_none();
         // The forward path reads no bodies and takes no tickets.
         let door = flow.door.as_ref();
@@ -388,6 +406,12 @@ impl Reader<'_> {
             let reads_body = (reads_body && plain.is_none()) || has_envelope || judges_body;
             check_effects(&flow, (reads_body, plain.is_some()), detach, report);
             check_edge(&flow, document, report);
+            if let (Some(kind), Some(start)) = (kind, start_of(&flow)) {
+                let place = (&start.http.listen, start.span);
+                let listener = self.defaults.listeners.edge(&start.http.listen);
+                let edges = [&flow.edge, &listener.requests];
+                kinds::check_guarded(kind, place, flow.door.is_some(), edges, report);
+            }
         }
         if let Some(source) = flow.trigger.as_ref().and_then(Trigger::source) {
             flow.pages = source.pages(&(Arc::clone(&running) as Arc<dyn Started>));
@@ -665,14 +689,14 @@ pub(crate) fn shape(parts: Parts) -> serde_json::Value {
 }
 
 /// The flow's name as far as it can be told, and where it stands.
-fn read_name(document: &Node, report: &mut Report) -> (String, Span) {
-    let Some(node) = document.get("flow") else {
+fn read_name(document: &Node, key: &str, report: &mut Report) -> (String, Span) {
+    let Some(node) = document.get(key) else {
         return (String::new(), document.span);
     };
     match node.as_str() {
         Some(name) if is_name(name) => return (name.to_owned(), node.span),
         Some(name) => {
-            let message = format!("`{}` is not a name for a flow", name.escape_debug());
+            let message = format!("`{}` is not a name for a {key}", name.escape_debug());
             report.error(BAD_NAME, node.span, message).hint(NAME_RULE);
         }
         None => {}

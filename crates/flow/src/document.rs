@@ -1,19 +1,18 @@
 //! Sorts documents: which are flows, which is the engine's, and what is neither.
 
 use component::document::DocumentDefinition;
+use component::flow_kind::FlowKind;
 use config::{Node, Report, Secrets};
 
-use crate::codes::{NOT_AVAILABLE, SECOND_ENGINE, UNKNOWN_DOCUMENT};
+use crate::codes::{SECOND_ENGINE, UNKNOWN_DOCUMENT};
 use crate::environment::{Environment, Places};
+use crate::kinds;
 use crate::suggest::did_you_mean;
-
-/// Documents of DESIGN's language that this version does not have.
-const LATER: [&str; 1] = ["menu"];
 
 /// All documents by what they declare.
 #[derive(Default)]
 pub(crate) struct Documents {
-    /// Documents with `flow:`.
+    /// Documents with `flow:`, and those that are flows of another kind.
     pub flows: Vec<Node>,
     /// The document with `engine:`.
     pub engine: Option<Node>,
@@ -42,7 +41,7 @@ impl Documents {
 /// Sorts documents. Every document that is of no kind is reported.
 pub(crate) fn sort(
     documents: Vec<Node>,
-    definitions: &[DocumentDefinition],
+    definitions: (&[DocumentDefinition], &[FlowKind]),
     report: &mut Report,
 ) -> Documents {
     let mut sorted = Documents::default();
@@ -65,7 +64,11 @@ enum Kind {
     Declared(DocumentDefinition),
 }
 
-fn kind(document: &Node, definitions: &[DocumentDefinition], report: &mut Report) -> Option<Kind> {
+fn kind(
+    document: &Node,
+    (definitions, kinds): (&[DocumentDefinition], &[FlowKind]),
+    report: &mut Report,
+) -> Option<Kind> {
     let Some(entries) = document.as_mapping() else {
         let message = format!("a document is a mapping, not {}", document.type_name());
         report
@@ -88,22 +91,16 @@ fn kind(document: &Node, definitions: &[DocumentDefinition], report: &mut Report
             return None;
         }
         (None, None) if document.entry("test").is_some() => return Some(Kind::Test),
+        (None, None) if kinds::of(document, kinds).is_some() => return Some(Kind::Flow),
         (None, None) => {}
     }
     let mut all = definitions.iter();
     if let Some(definition) = all.find(|it| document.entry(it.name).is_some()) {
         return Some(Kind::Declared(*definition));
     }
-    if let Some(entry) = LATER.iter().find_map(|name| document.entry(name)) {
-        let message = format!(
-            "`{}` documents are not available in this version",
-            entry.key
-        );
-        report.error(NOT_AVAILABLE, entry.key_span, message);
-        return None;
-    }
     let near = entries.iter().find_map(|entry| {
         let names = definitions.iter().map(|it| it.name);
+        let names = names.chain(kinds.iter().map(|it| it.name));
         let names = names.chain(["flow", "engine"]);
         did_you_mean(&entry.key, names).map(|hint| (entry.key_span, hint))
     });

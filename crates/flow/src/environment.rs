@@ -95,6 +95,9 @@ impl Environment {
                 "tests" | "doc" => {}
                 "use" => self.expand(&mut entry.value, Some(secrets), places, report),
                 "engine" => self.expand_engine(&mut entry.value, secrets, places, report),
+                key if evaluated.contains(&key) => {
+                    self.expand_steps(&mut entry.value, places, report);
+                }
                 key => {
                     let within = evaluated.iter().filter_map(|it| it.split_once('.'));
                     let within = within.filter(|(first, _)| *first == key);

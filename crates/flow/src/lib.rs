@@ -24,6 +24,7 @@ mod enveloped;
 mod environment;
 mod exposure;
 mod gates;
+mod kinds;
 mod limits;
 mod listeners;
 mod modifiers;
@@ -48,6 +49,7 @@ use component::connection::Connections;
 use component::definition::{ConnectionDefinition, Place, StepDefinition, Surroundings};
 use component::document::{Declared, DocumentDefinition};
 use component::endpoint::EndpointDefinition;
+use component::flow_kind::FlowKind;
 use component::handler::Handler;
 use component::plan::Plan;
 use component::settings::Settings;
@@ -114,10 +116,12 @@ pub struct Table<'a> {
     pub endpoints: &'a [EndpointDefinition],
     /// Kinds of documents beside flows.
     pub documents: &'a [DocumentDefinition],
+    /// Kinds of documents that are flows with other keys than `steps`.
+    pub kinds: &'a [FlowKind],
     /// How callers are known, and who may come in.
     pub access: AccessDefinition,
-    /// Where documents have expressions beside the steps, such as `from.poll`: a key of a document
-    /// and a key of the mapping under it.
+    /// Where documents have expressions beside the steps: a key of a document, such as `screens`,
+    /// or one and a key of the mapping under it, such as `from.poll`.
     pub evaluated: &'a [&'a str],
     /// Where documents may have secrets beside `use`, as paths of keys with `*` for any key, such
     /// as `subscribe.webhooks.endpoints.*.secret`.
@@ -147,7 +151,11 @@ pub struct Input<'a> {
 /// before included.
 pub fn load(input: Input<'_>, report: &mut Report) -> Option<Loaded> {
     let secrets = input.secrets;
-    let mut documents = document::sort(input.documents, input.table.documents, report);
+    let mut documents = document::sort(
+        input.documents,
+        (input.table.documents, input.table.kinds),
+        report,
+    );
     let plain_secrets = plain_secrets::find(&documents);
     let names = Environment::read(shared_settings(&documents), input.environment, report);
     let mut places = Places::default();

@@ -3,12 +3,13 @@
 
 use component::definition::StepDefinition;
 use component::endpoint::EndpointDefinition;
+use component::flow_kind::FlowKind;
 use component::source::SourceDefinition;
 use serde_json::{Map, Value, json};
 
 use crate::compile::Parts;
 use crate::names::NAME_PATTERN;
-use crate::{Table, compile, engine, limits, modifiers, tests_section, trigger};
+use crate::{Table, compile, engine, kinds, limits, modifiers, tests_section, trigger};
 
 const CONNECTIONS: &str = "Connections to other systems by name: `crm: { http: https://crm.example }`. \
                            Those of the `engine:` document serve every flow.";
@@ -60,13 +61,20 @@ pub fn file(table: Table<'_>) -> Value {
         name.insert("pattern".into(), NAME_PATTERN.into());
     }
     definitions.insert("flow".into(), flow);
-    let engine = engine::shape(connections, json!({ "$ref": "#/$defs/engine-settings" }));
+    let engine = engine::shape(
+        connections.clone(),
+        json!({ "$ref": "#/$defs/engine-settings" }),
+    );
     definitions.insert("engine".into(), engine);
     let mut kinds = vec![
         json!({ "$ref": "#/$defs/flow" }),
         json!({ "$ref": "#/$defs/engine" }),
         json!({ "$ref": "#/$defs/tests" }),
     ];
+    for kind in table.kinds {
+        place_kind(kind, &connections, &mut definitions);
+        kinds.push(json!({ "$ref": format!("#/$defs/{}", kind.name) }));
+    }
     for document in table.documents {
         let mut schema = (document.schema)();
         if let Some(Value::Object(properties)) = schema.get_mut("properties") {
@@ -82,6 +90,54 @@ pub fn file(table: Table<'_>) -> Value {
         "oneOf": kinds,
         "$defs": definitions
     })
+}
+
+/// Puts the schema of a kind of flow among the definitions.
+fn place_kind(kind: &FlowKind, connections: &Value, definitions: &mut Map<String, Value>) {
+    let trigger = format!("{}-trigger", kind.trigger.name);
+    let mut schema = (kind.trigger.schema)();
+    if let Some(http) = schema.pointer_mut("/properties/http") {
+        *http = json!({ "$ref": "#/$defs/http-trigger" });
+    }
+    place(definitions, &trigger, schema);
+    let name = kind.trigger.name;
+    let reference = json!({
+        "$ref": format!("#/$defs/{trigger}"),
+        "description": kind.trigger.summary
+    });
+    let from = json!({
+        "type": "object",
+        "description": format!("What starts the {}.", kind.name),
+        "properties": { name: reference },
+        "required": [name],
+        "additionalProperties": false
+    });
+    let parts = Parts {
+        connections: connections.clone(),
+        from,
+        limits: json!({ "$ref": "#/$defs/limits" }),
+        auth: json!({ "$ref": "#/$defs/auth" }),
+        edge: compile::edge_schemas(),
+        test: json!({ "$ref": "#/$defs/test" }),
+        ..Parts::default()
+    };
+    place(definitions, kind.name, kinds::shape(kind, parts));
+}
+
+/// The schema of a document of a kind, with anything under the keys that all flows have.
+pub fn kind(kind: &FlowKind) -> Value {
+    let object = |text: &str| json!({ "type": "object", "description": text });
+    kinds::shape(
+        kind,
+        Parts {
+            connections: object(CONNECTIONS),
+            from: object(kind.trigger.summary),
+            limits: object("Limits of the flow."),
+            auth: json!({ "description": "Who may start the flow: see [Access control](auth.md)." }),
+            edge: compile::edge_schemas(),
+            ..Parts::default()
+        },
+    )
 }
 
 /// The schema of the value under `engine:`.

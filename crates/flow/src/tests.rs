@@ -143,6 +143,7 @@ const TABLE: Table<'static> = Table {
     endpoints: &[],
     documents: &[],
     access: NO_ACCESS,
+    kinds: &[],
     evaluated: &[],
     secrets: &[],
 };

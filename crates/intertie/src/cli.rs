@@ -228,6 +228,8 @@ fn list() -> String {
     let endpoints = endpoints.map(|it| (it.name, it.summary.to_owned()));
     let documents = TABLE.documents.iter();
     let documents = documents.map(|it| (it.name, it.summary.to_owned()));
+    let kinds = TABLE.kinds.iter();
+    let documents = documents.chain(kinds.map(|it| (it.name, it.summary.to_owned())));
     let triggers = [http].into_iter().chain(endpoints).chain(sources);
     let mut text = String::new();
     for (title, parts) in [

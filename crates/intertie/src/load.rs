@@ -237,6 +237,10 @@ const OTHER_SOURCES: [SourceDefinition; topics::SOURCES.len() + connectors::SOUR
 static ENDPOINTS: [EndpointDefinition; connectors::ENDPOINTS.len() + topics::ENDPOINTS.len()] =
     join(connectors::ENDPOINTS, topics::ENDPOINTS);
 
+/// Where documents have expressions beside the steps.
+static EVALUATED: [&str; topics::EVALUATED.len() + menu::EVALUATED.len()] =
+    join(topics::EVALUATED, menu::EVALUATED);
+
 /// Two tables as one.
 const fn join<T: Copy, const N: usize>(first: &[T], second: &[T]) -> [T; N] {
     let mut all = [first[0]; N];
@@ -258,8 +262,9 @@ pub(crate) const TABLE: flow::Table<'static> = flow::Table {
     sources: &SOURCES,
     endpoints: &ENDPOINTS,
     documents: topics::DOCUMENTS,
+    kinds: menu::KINDS,
     access: auth::DEFINITION,
-    evaluated: topics::EVALUATED,
+    evaluated: &EVALUATED,
     secrets: topics::SECRETS,
 };
 

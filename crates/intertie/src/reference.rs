@@ -5,6 +5,7 @@
 use component::definition::{ConnectionDefinition, StepDefinition};
 use component::document::DocumentDefinition;
 use component::endpoint::EndpointDefinition;
+use component::flow_kind::FlowKind;
 use component::source::SourceDefinition;
 use config::describe;
 use serde_json::Value;
@@ -51,6 +52,10 @@ pub fn pages() -> Vec<(String, String)> {
             document_page(document),
         )
     }));
+    pages.extend(TABLE.kinds.iter().map(|kind| {
+        let name = format!("{}-document.md", kind.name);
+        (name, kind_page(kind))
+    }));
     for forms in flow::schema::forms(TABLE.steps) {
         let name = forms.first().map_or("", |step| step.name);
         pages.push((format!("{name}.md"), step_page(name, &forms)));
@@ -96,6 +101,10 @@ fn index() -> String {
             document.name,
             document.summary,
         ));
+    }
+    for kind in TABLE.kinds {
+        let page = format!("{}-document", kind.name);
+        documents.push_str(&row(&page, kind.name, kind.summary));
     }
     let words = include_str!("reference/index.md").replace("DOCUMENTS\n", &documents);
     let mut triggers = "## Triggers\n\n| trigger | starts the flow |\n| --- | --- |\n".to_owned();
@@ -273,6 +282,24 @@ fn document_page(document: &DocumentDefinition) -> String {
         document.documentation,
         &keys(&(document.schema)()),
         &example(document.example),
+    ];
+    page(&title, &parts)
+}
+
+fn kind_page(kind: &FlowKind) -> String {
+    let title = format!("`{}`: a flow of its own kind", kind.name);
+    let trigger = format!(
+        "## `from.{}`\n\n{}\n\n{}",
+        kind.trigger.name,
+        kind.trigger.summary,
+        describe::markdown(&(kind.trigger.schema)())
+    );
+    let parts = [
+        kind.summary,
+        kind.documentation,
+        &keys(&flow::schema::kind(kind)),
+        &trigger,
+        &example(kind.example),
     ];
     page(&title, &parts)
 }

@@ -45,6 +45,10 @@ pub(super) const EDGES: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "menu",
+        &["journal", "component", "steps", "expr", "message", "config"],
+    ),
+    (
         "auth",
         &["access", "component", "steps", "expr", "message", "config"],
     ),
@@ -56,6 +60,7 @@ pub(super) const EDGES: &[(&str, &[&str])] = &[
             "steps",
             "connectors",
             "topics",
+            "menu",
             "proxy",
             "net",
             "component",

@@ -48,10 +48,6 @@ fn documents() {
             &["IT0201 f:2:1 a document declares a `flow:` or the `engine:`; this one does neither"],
         ),
         (
-            "menu: airtime".into(),
-            &["IT0208 f:1:1 `menu` documents are not available in this version"],
-        ),
-        (
             "flow: a\nengine: {}".into(),
             &["IT0201 f:2:1 a document declares one thing"],
         ),

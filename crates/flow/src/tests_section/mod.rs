@@ -4,6 +4,7 @@
 //! message that comes in, mocks of other systems and expectations. Texts with `${ }` and conditions
 //! are compiled here; whoever runs the test evaluates them.
 
+mod dialogue;
 mod expect;
 mod input;
 mod mock;
@@ -22,6 +23,7 @@ use config::{Node, Report, Span};
 use message::Request;
 use serde_json::{Value, json};
 
+pub use dialogue::Turn;
 pub use expect::{CallExpectation, Calls, ErrorExpectation, Expectations, MessageExpectation};
 pub use mock::{Answer, AnswerKind, Mock};
 pub use reading::{Field, Payload, encode};
@@ -45,6 +47,9 @@ pub struct TestCase {
     pub span: Span,
     /// The message that starts the flow.
     pub request: Request,
+    /// The turns of a dialogue, each with a message of its own in place of that one; empty when it
+    /// is none.
+    pub dialogue: Vec<Turn>,
     /// The time of day when it starts, as the time since 1970 began.
     pub at: Duration,
     /// Values of names of the environment.
@@ -64,8 +69,9 @@ pub fn schema() -> Value {
 
 /// The schemas of the parts of a test that stand below names, with words for each: for the
 /// reference.
-pub fn parts() -> [(&'static str, Value); 2] {
+pub fn parts() -> [(&'static str, Value); 3] {
     [
+        ("`dialogue`, each turn", config::schema_for::<shape::Turn>()),
         ("`mock.NAME`", config::schema_for::<shape::Mock>()),
         (
             "`expect.calls.NAME`, each call",
@@ -202,6 +208,8 @@ fn read_one(
         (flow.trigger.as_ref(), flow.door.as_ref()),
         &mut reading,
     );
+    let kind = (flow.is_dialogue, request.as_ref());
+    let dialogue = dialogue::read(node, kind, &mut reading);
     let at = given(node, "at").map_or(Some(START), |at| {
         let found = time::parse(at.as_str().unwrap_or_default());
         if found.is_none() {
@@ -219,6 +227,7 @@ fn read_one(
         name: name.as_str().unwrap_or_default().to_owned(),
         span: name.span,
         request: request?,
+        dialogue,
         at: at?,
         env,
         secrets,

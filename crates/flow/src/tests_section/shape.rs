@@ -81,8 +81,31 @@ pub(super) struct Case {
     /// Mocks of other systems: by the name of a connection or of a step, by the host and port of a
     /// URL, or by the name of a called flow.
     mock: Option<BTreeMap<String, Mocks>>,
+    /// The turns of a dialogue with a menu, in place of the message that starts a flow.
+    #[schemars(length(min = 1))]
+    dialogue: Option<Vec<Turn>>,
     /// The assertions at the end of the flow. Without any, the flow must not fail.
     expect: Option<Expect>,
+}
+
+/// One turn of a dialogue: what the subscriber does, and what the phone shows then.
+#[derive(JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[allow(dead_code, reason = "describes a test to the schema")]
+pub(super) struct Turn {
+    /// The code that is dialled, such as `*123#`: a new session.
+    dial: Option<String>,
+    /// What is typed. A key that is written as a number needs quotes when it begins with 0.
+    reply: Option<Scalar>,
+    /// How long the subscriber takes before.
+    #[schemars(extend("default" = "0s"))]
+    after: Option<config::Duration>,
+    /// The whole text of the screen.
+    expect: Option<String>,
+    /// A part of the text of the screen.
+    contains: Option<String>,
+    /// Whether the session ends with the screen.
+    ends: Option<bool>,
 }
 
 /// The message that starts a flow.

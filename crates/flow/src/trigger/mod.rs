@@ -13,10 +13,12 @@ use std::sync::Arc;
 
 use component::content::Format;
 use component::endpoint::{EndpointDefinition, Envelope};
+use component::flow_kind::FlowKind;
 use component::source::{Source, SourceContext, SourceDefinition};
 use component::tls::{ListenerTls, Protocol};
 use component::trigger::{HttpTrigger, ListenAddress, Methods};
 use config::{ByteSize, Node, Report, Span, Spanned, Value};
+use message::Method;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 use serde::de::value::SeqAccessDeserializer;
@@ -27,7 +29,7 @@ pub(crate) use entrance::schemas as listener_schemas;
 pub(crate) use text::parse_listen;
 
 use crate::bounds::{BODY, Bounds};
-use crate::codes::UNKNOWN_TRIGGER;
+use crate::codes::{BAD_METHOD, UNKNOWN_TRIGGER};
 use crate::gates::CallerLimits;
 use crate::listeners::Listeners;
 use crate::problem::Problem;
@@ -278,6 +280,48 @@ pub(crate) fn read(
     }
     let definition = sources.iter().find(|source| source.name == entry.key)?;
     (definition.build)(&entry.value, context).map(Trigger::Source)
+}
+
+/// Reads the `from:` of a kind of flow that has one trigger, with `http` among its keys. Every
+/// problem is reported; `None` when there was one.
+pub(crate) fn read_of_kind(
+    from: &Node,
+    kind: &FlowKind,
+    defaults: &Defaults,
+    context: &mut SourceContext<'_>,
+) -> Option<Trigger> {
+    let name = kind.trigger.name;
+    let only = match from.as_mapping() {
+        Some([entry]) if entry.key == name => &entry.value,
+        _ => {
+            let message = format!(
+                "a {} is started by `{name}`, and by nothing else",
+                kind.name
+            );
+            let diagnostic = context.report.error(UNKNOWN_TRIGGER, from.span, message);
+            diagnostic.hint(format!(
+                "write `from: {{ {name}: {{ http: POST /{name} }} }}`"
+            ));
+            return None;
+        }
+    };
+    let envelope = (kind.trigger.build)(only, context);
+    let mut start = read_http(only.get("http")?, defaults, context.report)?;
+    let envelope = envelope?;
+    let taken = envelope.methods();
+    if let Methods::Only(methods) = &start.http.methods
+        && let Some(other) = methods.iter().find(|it| !taken.contains(it))
+    {
+        let names: Vec<&str> = taken.iter().map(Method::as_str).collect();
+        let message = format!("no request comes with {}", other.as_str());
+        let diagnostic = context.report.error(BAD_METHOD, start.span, message);
+        diagnostic.hint(format!("requests come with {}", names.join(" or ")));
+        return None;
+    }
+    start.http.methods = Methods::Only(taken);
+    start.http.decode = envelope.decode();
+    start.envelope = Some(envelope);
+    Some(Trigger::Http(Box::new(start)))
 }
 
 fn quoted(names: &[&str]) -> String {

@@ -86,6 +86,7 @@ fn step_and_flow_codes() -> impl Iterator<Item = &'static CodeInfo> {
         steps::codes::ALL,
         connectors::codes::ALL,
         auth::codes::ALL,
+        menu::codes::ALL,
         topics::codes::ALL,
         topics::websocket::codes::ALL,
         topics::poll::codes::ALL,
@@ -206,6 +207,15 @@ fn every_example_of_a_document_loads() {
         let name = document.name;
         assert_eq!(codes(name, document.example), [""; 0], "{name}");
         assert!(document.example.contains(&format!("{name}:")), "{name}");
+    }
+}
+
+#[test]
+fn every_example_of_a_kind_of_flow_loads() {
+    for kind in TABLE.kinds {
+        let name = kind.name;
+        assert_eq!(codes(name, kind.example), [""; 0], "{name}");
+        assert!(kind.example.contains(&format!("{name}:")), "{name}");
     }
 }
 

@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use component::content::{Format, format_of};
+use component::dialogue::Screen;
 use component::exchange::Exchange;
 use component::failure::Matcher;
 use component::value_template::ValueTemplate;
 use config::{Span, Spanned};
 use expr::{Value, value};
 use flow::tests_section::{
-    CallExpectation, Calls, ErrorExpectation, Field, MessageExpectation, TestCase,
+    CallExpectation, Calls, ErrorExpectation, Field, MessageExpectation, TestCase, Turn,
 };
 use message::{Body, Fault, Headers, Reply};
 
@@ -61,6 +62,36 @@ pub(super) fn check(
     }
     check.took();
     check.failures
+}
+
+/// Everything that is not as a turn of a dialogue expects.
+pub(super) fn turn(at: usize, turn: &Turn, reply: &Reply, failures: &mut Vec<Failure>) {
+    let mut add = |span, what: &str, lines| {
+        let what = format!("turn {}: {what}", at + 1);
+        failures.push(Failure { span, what, lines });
+    };
+    let Some(screen) = Screen::from_reply(reply) else {
+        let line = Line::Note(format!("the reply has status {} and no text", reply.status));
+        return add(turn.span, "no screen", vec![line]);
+    };
+    if let Some(expected) = &turn.expect
+        && expected.value != screen.text
+    {
+        let lines = diff::texts(&expected.value, &screen.text);
+        add(expected.span, "the screen", lines);
+    }
+    if let Some(part) = &turn.contains
+        && !screen.text.contains(&part.value)
+    {
+        let lines = diff::texts(&part.value, &screen.text);
+        add(part.span, "the screen contains", lines);
+    }
+    if let Some(ends) = &turn.ends
+        && ends.value != screen.ends
+    {
+        let lines = diff::texts(&ends.value.to_string(), &screen.ends.to_string());
+        add(ends.span, "whether the session ends", lines);
+    }
 }
 
 struct Check<'a> {

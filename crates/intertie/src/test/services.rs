@@ -19,6 +19,7 @@ use super::coverage::Coverage;
 use super::executor::{Clock, Supply};
 use super::mock::{self, Chosen, Mocks};
 use super::seen::Seen;
+use super::suite::Failure;
 
 /// A call that the flow has made.
 pub(super) struct Made {
@@ -55,6 +56,8 @@ pub(super) struct TestServices<'t> {
     pub clock: Clock,
     /// What the flow has done.
     pub observed: RefCell<Observed>,
+    /// What was not as the turns of a dialogue expect.
+    pub turns: RefCell<Vec<Failure>>,
     spawned: RefCell<Vec<Work>>,
     /// Nothing is kept: mocks answer for all other systems.
     resources: Resources,
@@ -75,6 +78,7 @@ impl<'t> TestServices<'t> {
             start: Instant::now(),
             clock: Clock::default(),
             observed: RefCell::default(),
+            turns: RefCell::default(),
             spawned: RefCell::default(),
             resources: Resources::default(),
         }
@@ -255,7 +259,11 @@ impl Services for TestServices<'_> {
     fn ended(&self, exchange: &Exchange) {
         if exchange.depth == 0 && *exchange.context.name == *self.flow {
             let mut observed = self.observed.borrow_mut();
-            observed.end.get_or_insert_with(|| exchange.clone());
+            match self.case.dialogue.is_empty() {
+                true => drop(observed.end.get_or_insert_with(|| exchange.clone())),
+                // The last turn counts.
+                false => observed.end = Some(exchange.clone()),
+            }
         }
     }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use component::handler::{CallerContext, Services as _};
+use component::handler::{CallerContext, LocalFuture, Services as _};
 use component::plan::Plan;
 use component::state::States;
 use config::{Node, Report, Secrets, Sources, Span, Value};
@@ -149,7 +149,10 @@ impl Suite {
                 open.extend(flow.calls.iter().map(String::as_str));
             }
         }
-        let is_needed = |document: &&Node| match document.get("flow") {
+        let kinds = load::TABLE.kinds.iter().map(|kind| kind.name);
+        let keys: Vec<&str> = ["flow"].into_iter().chain(kinds).collect();
+        let name = |document: &Node| keys.iter().find_map(|key| document.get(key)).cloned();
+        let is_needed = |document: &&Node| match name(document) {
             Some(name) => name.as_str().is_some_and(|name| names.contains(&name)),
             None => true,
         };
@@ -288,7 +291,10 @@ fn run_loaded(
             vec![fails("the flow is gone".to_owned(), None)],
         );
     };
-    let main = Box::pin(start(&services, flow, &loaded.plan, case.request.clone()));
+    let main: LocalFuture<'_, _> = match case.dialogue.is_empty() {
+        true => Box::pin(start(&services, flow, &loaded.plan, case.request.clone())),
+        false => Box::pin(hold_dialogue(&services, flow, &loaded.plan, case)),
+    };
     let ended = executor::run(&services.clock, &&services, main);
     let mut observed = services.observed.take();
     match ended {
@@ -304,7 +310,9 @@ fn run_loaded(
                 took,
                 observed: &observed,
             };
-            (took, expect::check(case, &ended, &services))
+            let mut failures = services.turns.take();
+            failures.extend(expect::check(case, &ended, &services));
+            (took, failures)
         }
         Err(stuck) => {
             let (message, span) = match observed.abort.take() {
@@ -329,6 +337,25 @@ fn refusal(status: u16) -> Fault {
         ),
     };
     Fault::new(kind, Origin::Client, detail)
+}
+
+/// Has all turns of a dialogue, the last of which is the result.
+async fn hold_dialogue(
+    services: &TestServices<'_>,
+    flow: &LoadedFlow,
+    plan: &Plan,
+    case: &TestCase,
+) -> Result<Reply, Fault> {
+    let mut last = Ok(Reply::new(204));
+    for (at, turn) in case.dialogue.iter().enumerate() {
+        if !turn.after.is_zero() {
+            services.sleep(turn.after).await;
+        }
+        let reply = start(services, flow, plan, turn.request.clone()).await?;
+        expect::turn(at, turn, &reply, &mut services.turns.borrow_mut());
+        last = Ok(reply);
+    }
+    last
 }
 
 /// Starts the flow as whatever starts it would.

@@ -29,6 +29,7 @@ mod life;
 mod limits;
 mod login;
 mod mail;
+mod menus;
 mod outage;
 mod outbound;
 mod paths;

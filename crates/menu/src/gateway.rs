@@ -1,0 +1,157 @@
+//! The trigger `ussd`: what gateways send and get, put around the messages of a menu.
+
+mod africas_talking;
+mod hubtel;
+mod msisdn;
+
+use std::sync::Arc;
+
+use component::dialogue::{MEDIA_TYPE, Screen, SessionEvent, SessionInput};
+use component::endpoint::{Envelope, Note, Opened};
+use component::source::SourceContext;
+use config::Node;
+use message::{Fault, Method, Reply, Request};
+
+use crate::codes::BAD_CODE;
+use crate::shape;
+
+/// The most bytes of a session's id.
+const SESSION_MAX: usize = 128;
+/// The most bytes of what was typed in a whole session.
+const TYPED_MAX: usize = 4096;
+/// What is shown when a menu has not come to a screen in time.
+const FAILED: &str = "The service is not available. Please try again later.";
+
+/// A gateway whose requests and replies are known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Preset {
+    AfricasTalking,
+    Hubtel,
+}
+
+impl Preset {
+    /// That of a name, which the schema knows.
+    pub fn of(name: &str) -> Option<Self> {
+        match name {
+            "africas-talking" => Some(Self::AfricasTalking),
+            "hubtel" => Some(Self::Hubtel),
+            _ => None,
+        }
+    }
+}
+
+/// A gateway: a request to what happened in a session, a screen to a reply.
+struct Gateway {
+    preset: Preset,
+    /// The calling code of numbers that begin with one 0.
+    country: Option<String>,
+}
+
+/// What a request says.
+struct Asked {
+    session: String,
+    msisdn: String,
+    event: SessionEvent,
+}
+
+/// Checks the keys of the trigger and makes the gateway.
+pub(crate) fn build(node: &Node, context: &mut SourceContext<'_>) -> Option<Arc<dyn Envelope>> {
+    if !config::check_kind(node, shape::ussd, context.report) {
+        return None;
+    }
+    let preset = Preset::of(node.get("gateway")?.as_str()?)?;
+    let country = match node.get("country") {
+        None => None,
+        Some(written) => {
+            let country = written.as_str()?;
+            let is_code = (1..=3).contains(&country.len())
+                && !country.starts_with('0')
+                && country.bytes().all(|it| it.is_ascii_digit());
+            if !is_code {
+                let message = "this is not the calling code of a country";
+                let diagnostic = context.report.error(BAD_CODE, written.span, message);
+                diagnostic.hint("write its digits without `+`, such as `\"254\"`");
+                return None;
+            }
+            Some(country.to_owned())
+        }
+    };
+    Some(Arc::new(Gateway { preset, country }))
+}
+
+/// A refusal, which gateways do not show: it is for whoever connects one.
+fn refusal(text: &'static str) -> Opened {
+    Opened::Reply(Reply::with_content(
+        400,
+        "text/plain; charset=utf-8",
+        text.as_bytes().to_vec(),
+    ))
+}
+
+impl Gateway {
+    /// What a request says, if all of it can be used.
+    fn read(&self, request: &Request) -> Result<SessionInput, &'static str> {
+        let asked = match self.preset {
+            Preset::AfricasTalking => africas_talking::read(request)?,
+            Preset::Hubtel => hubtel::read(request)?,
+        };
+        if asked.session.is_empty() || asked.session.len() > SESSION_MAX {
+            return Err("the session has no id that can be used");
+        }
+        let msisdn = msisdn::normalise(&asked.msisdn, self.country.as_deref());
+        let typed = match &asked.event {
+            SessionEvent::Dial(text)
+            | SessionEvent::Reply { text, .. }
+            | SessionEvent::Typed { text, .. } => text.as_str(),
+            SessionEvent::End => "",
+        };
+        if typed.len() > TYPED_MAX {
+            return Err("what was typed is too long");
+        }
+        if typed.chars().any(char::is_control) {
+            return Err("what was typed has control characters");
+        }
+        Ok(SessionInput {
+            session: asked.session,
+            msisdn: msisdn.ok_or("the number of the subscriber is none")?,
+            event: asked.event,
+        })
+    }
+}
+
+impl Envelope for Gateway {
+    fn methods(&self) -> Vec<Method> {
+        vec![Method::Post]
+    }
+
+    fn open(&self, mut request: Request) -> Opened {
+        let input = match self.read(&request) {
+            Ok(input) => input,
+            Err(text) => return refusal(text),
+        };
+        request.headers.set("Content-Type", MEDIA_TYPE);
+        request.body = input.to_bytes().into();
+        let note: Note = Arc::new(input.session);
+        Opened::Message(Box::new(request), note)
+    }
+
+    fn close(&self, note: &Note, end: Result<Reply, &Fault>) -> (Reply, Option<Fault>) {
+        let session = note.downcast_ref::<String>().map_or("", String::as_str);
+        let screen = match &end {
+            Ok(reply) => Screen::from_reply(reply),
+            Err(_) => None,
+        };
+        let screen = screen.unwrap_or_else(|| Screen {
+            text: FAILED.to_owned(),
+            ends: true,
+        });
+        let reply = match self.preset {
+            Preset::AfricasTalking => africas_talking::write(&screen),
+            Preset::Hubtel => hubtel::write(&screen, session),
+        };
+        (reply, None)
+    }
+}
+
+#[cfg(test)]
+mod tests;

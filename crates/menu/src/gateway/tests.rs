@@ -1,0 +1,132 @@
+//! Requests and replies of the gateways that are known.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use message::Headers;
+
+use super::*;
+
+fn request(body: impl Into<Vec<u8>>) -> Request {
+    Request {
+        method: Method::Post,
+        path: "/ussd".to_owned(),
+        query: None,
+        parameters: Vec::new(),
+        headers: Headers::new(),
+        body: body.into().into(),
+        peer: IpAddr::V4(Ipv4Addr::LOCALHOST),
+        proxy: None,
+        is_secure: false,
+        certificate: None,
+        caller: None,
+    }
+}
+
+fn gateway(preset: Preset) -> Gateway {
+    Gateway {
+        preset,
+        country: None,
+    }
+}
+
+fn opened(gateway: &Gateway, body: impl Into<Vec<u8>>) -> Result<(SessionInput, Note), u16> {
+    match gateway.open(request(body)) {
+        Opened::Message(request, note) => {
+            let input = SessionInput::from_bytes(request.body.as_bytes()).unwrap();
+            Ok((input, note))
+        }
+        Opened::Reply(reply) => Err(reply.status),
+        Opened::Stream(..) => panic!("a gateway opens no streams"),
+    }
+}
+
+fn closed(gateway: &Gateway, note: &Note, ends: bool) -> String {
+    let text = "Hello\n1. Buy".to_owned();
+    let reply = Screen { text, ends }.to_reply();
+    let (reply, failure) = gateway.close(note, Ok(reply));
+    assert!(failure.is_none() && reply.status == 200);
+    String::from_utf8(reply.body.as_bytes().to_vec()).unwrap()
+}
+
+#[test]
+fn africas_talking_sends_forms_and_gets_texts() {
+    let gateway = gateway(Preset::AfricasTalking);
+    let body = "sessionId=AT_1&phoneNumber=%2B254711000001&networkCode=63902\
+                &serviceCode=*123%23&text=1*50";
+    let (input, note) = opened(&gateway, body).unwrap();
+    assert_eq!((&*input.session, &*input.msisdn), ("AT_1", "+254711000001"));
+    let typed = SessionEvent::Typed {
+        code: "*123#".to_owned(),
+        text: "1*50".to_owned(),
+    };
+    assert_eq!(input.event, typed);
+    assert_eq!(closed(&gateway, &note, false), "CON Hello\n1. Buy");
+    assert_eq!(closed(&gateway, &note, true), "END Hello\n1. Buy");
+    let fault = Fault::invalid("no");
+    let (reply, _) = gateway.close(&note, Err(&fault));
+    assert!(reply.body.as_bytes().starts_with(b"END The service"));
+}
+
+#[test]
+fn hubtel_sends_and_gets_json() {
+    let gateway = gateway(Preset::Hubtel);
+    let body = r#"{"Type":"Response","Message":"2","ServiceCode":"713","Operator":"mtn",
+                   "Sequence":3,"SessionId":"h1","Mobile":"233244000001"}"#;
+    let (input, note) = opened(&gateway, body).unwrap();
+    let reply = SessionEvent::Reply {
+        text: "2".to_owned(),
+        sequence: Some(3),
+    };
+    assert_eq!(input.event, reply);
+    let shown = r#"{"SessionId":"h1","Type":"Response","Message":"Hello\n1. Buy"}"#;
+    assert_eq!(closed(&gateway, &note, false), shown);
+    for (kind, expected) in [
+        ("Initiation", SessionEvent::Dial("*713#".to_owned())),
+        ("Timeout", SessionEvent::End),
+        ("Release", SessionEvent::End),
+    ] {
+        let body = format!(
+            r#"{{"Type":"{kind}","Message":"*713#","SessionId":"h1","Mobile":"233244000001"}}"#
+        );
+        assert_eq!(opened(&gateway, body).unwrap().0.event, expected);
+    }
+}
+
+/// Neither a missing field nor one that is twice there, a wrong encoding or a huge text gets
+/// further.
+#[test]
+fn requests_that_cannot_be_used_are_refused() {
+    let number = "phoneNumber=254711000001";
+    let code = "serviceCode=*123%23";
+    let huge = format!("sessionId=1&{number}&{code}&text={}", "1*".repeat(1 << 19));
+    for body in [
+        String::new(),
+        format!("sessionId=1&{number}&{code}"),
+        format!("{number}&{code}&text="),
+        format!("sessionId=&{number}&{code}&text="),
+        format!("sessionId=1&sessionId=2&{number}&{code}&text="),
+        format!("sessionId=1&{number}&{code}&text=1&text=2"),
+        format!("sessionId=1&phoneNumber=abc&{code}&text="),
+        format!("sessionId=1&{number}&{code}&text=%ff%fe"),
+        format!("sessionId=1&{number}&{code}&text=1%00"),
+        format!("sessionId=1&{number}&{code}&text=1%1b"),
+        format!("sessionId={}&{number}&{code}&text=", "x".repeat(129)),
+        huge,
+    ] {
+        let found = opened(&gateway(Preset::AfricasTalking), body.clone());
+        assert_eq!(found.err(), Some(400), "{body:.100}");
+    }
+    for body in [
+        "".to_owned(),
+        "{}".to_owned(),
+        "[".repeat(1 << 20),
+        r#"{"Type":"Odd","SessionId":"1","Mobile":"233244000001"}"#.to_owned(),
+        r#"{"Type":"Response","SessionId":1,"Mobile":"233244000001"}"#.to_owned(),
+        r#"{"Type":"Response","Message":"\u0001","SessionId":"1","Mobile":"233244000001"}"#.into(),
+        "{\"Type\":\"Response\",\"Message\":\"\u{7f}\",\"SessionId\":\"1\",\"Mobile\":\"23324400\"}"
+            .to_owned(),
+    ] {
+        let found = opened(&gateway(Preset::Hubtel), body.clone());
+        assert_eq!(found.err(), Some(400), "{body:.100}");
+    }
+}

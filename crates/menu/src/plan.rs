@@ -1,0 +1,162 @@
+//! A menu as it was read and checked: what the session's [machine](crate::machine) and the step
+//! that drives it go by.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use component::block::Block;
+use expr::jq::Expression;
+use expr::template::Template;
+
+use crate::dial::Codes;
+use crate::input::Rule;
+use crate::text::Limit;
+
+/// The number of a screen.
+pub(crate) type ScreenId = usize;
+
+/// One value for each language, in the order of the menu's languages.
+#[derive(Clone, Debug)]
+pub(crate) struct PerLanguage<T>(pub Vec<T>);
+
+impl<T> PerLanguage<T> {
+    /// That of a language; of the default where it lacks, which the loader has refused.
+    pub fn of(&self, language: usize) -> Option<&T> {
+        self.0.get(language).or_else(|| self.0.first())
+    }
+}
+
+impl PerLanguage<String> {
+    pub fn text(&self, language: usize) -> &str {
+        self.of(language).map_or("", String::as_str)
+    }
+}
+
+/// A menu.
+pub(crate) struct Plan {
+    pub languages: Vec<Arc<str>>,
+    pub screens: Vec<Screen>,
+    pub keys: Keys,
+    pub messages: Messages,
+    pub codes: Codes,
+    pub limit: Limit,
+    pub transliterates: bool,
+    /// How long a session lasts without a key.
+    pub timeout: Duration,
+    /// The most sessions.
+    pub sessions_max: usize,
+    pub slots: Slots,
+}
+
+/// Where the values of names lie.
+pub(crate) struct Slots {
+    pub msisdn: usize,
+    pub ussd: usize,
+    /// What lasts for a session, by name: all but what is secret.
+    pub kept: Vec<(Arc<str>, usize)>,
+}
+
+impl Plan {
+    pub fn screen(&self, id: ScreenId) -> Option<&Screen> {
+        self.screens.get(id)
+    }
+
+    /// The screen of a name, as sessions are kept by names: a reload may have moved it.
+    pub fn find(&self, name: &str) -> Option<ScreenId> {
+        self.screens.iter().position(|screen| *screen.name == *name)
+    }
+}
+
+/// A key that several screens have, and what stands beside it.
+#[derive(Clone, Debug)]
+pub(crate) struct LabelledKey {
+    pub key: String,
+    pub text: PerLanguage<String>,
+}
+
+impl LabelledKey {
+    /// Its line on a screen.
+    pub fn line(&self, language: usize) -> String {
+        format!("{}. {}", self.key, self.text.text(language))
+    }
+}
+
+/// Keys that several screens have.
+#[derive(Clone, Debug)]
+pub(crate) struct Keys {
+    pub more: LabelledKey,
+    /// The page before.
+    pub page_back: LabelledKey,
+    /// The screen before, where the menu has that: then it is also the page before.
+    pub back: Option<LabelledKey>,
+    pub home: Option<LabelledKey>,
+    pub exit: Option<LabelledKey>,
+}
+
+/// Texts of the menu itself.
+#[derive(Clone, Debug)]
+pub(crate) struct Messages {
+    pub choose: PerLanguage<String>,
+    pub unknown: PerLanguage<String>,
+    pub failed: PerLanguage<String>,
+    pub exit: PerLanguage<String>,
+}
+
+/// A screen.
+pub(crate) struct Screen {
+    pub name: Arc<str>,
+    /// What runs when it is entered.
+    pub work: Option<Block>,
+    /// What is shown; none of a screen that goes on at once.
+    pub text: Option<PerLanguage<Template>>,
+    pub then: Then,
+}
+
+/// What follows a screen.
+pub(crate) enum Then {
+    /// What can be chosen.
+    Options(Vec<Choice>),
+    /// What is typed, and the screen behind it.
+    Input(Box<Input>, Vec<Target>),
+    /// Another screen at once.
+    Go(Vec<Target>),
+    /// Nothing: the session ends.
+    End,
+}
+
+/// A screen that follows where a condition holds.
+pub(crate) struct Target {
+    pub condition: Option<Expression>,
+    pub screen: ScreenId,
+}
+
+/// An option, or one for each item of a value.
+pub(crate) struct Choice {
+    /// Without one it is numbered.
+    pub key: Option<String>,
+    pub text: PerLanguage<Template>,
+    pub go: ScreenId,
+    pub condition: Option<Expression>,
+    /// The language of the session from then on.
+    pub language: Option<usize>,
+    pub each: Option<Each>,
+}
+
+/// A value of which each item is an option.
+pub(crate) struct Each {
+    pub items: Expression,
+    /// The variable that is the item.
+    pub slot: usize,
+}
+
+/// What is typed.
+pub(crate) struct Input {
+    pub slot: usize,
+    pub rule: Rule,
+    /// A condition on the value.
+    pub condition: Option<Expression>,
+    pub invalid: Option<PerLanguage<String>>,
+    pub tries: Option<u32>,
+    /// Without one the session ends behind the last try.
+    pub after_tries: Option<ScreenId>,
+}

@@ -1,0 +1,291 @@
+//! A menu's document to a [`Plan`]: every problem is reported at its place.
+
+mod parts;
+mod screen;
+mod texts;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use component::definition::BuildContext;
+use config::{Entry, Node, Report, Span};
+
+use crate::check;
+use crate::codes::{BAD_CODE, BAD_LANGUAGE, BAD_MENU};
+use crate::dial::{Codes, Entry as CodeEntry, Pattern};
+use crate::plan::{Plan, ScreenId, Slots, Then};
+use crate::text::Limit;
+use texts::Languages;
+
+/// The names of every menu.
+const BUILT_IN: [&str; 2] = ["msisdn", "ussd"];
+
+/// What all parts of a menu are read with.
+pub(crate) struct Reading<'a, 'b> {
+    pub context: &'a mut BuildContext<'b>,
+    pub languages: Languages,
+    pub transliterates: bool,
+    pub limit: Limit,
+    /// The numbers of the screens.
+    pub screens: HashMap<String, ScreenId>,
+    /// The slots of variables that are not kept.
+    pub secret: Vec<usize>,
+}
+
+/// Reads the keys of a menu, whose shape has been checked.
+pub(crate) fn read(document: &Node, context: &mut BuildContext<'_>) -> Option<Plan> {
+    let before = context.problems();
+    let languages = read_languages(document.get("languages")?, context.report);
+    let transliterates = flag(document.get("transliterate"));
+    let nodes = document.get("screens").and_then(Node::as_mapping)?;
+    let names = nodes.iter().enumerate();
+    let screens = names.map(|(id, entry)| (entry.key.clone(), id)).collect();
+    for entry in nodes.iter().filter(|entry| !is_name(&entry.key)) {
+        let message = format!("`{}` is not a name for a screen", entry.key.escape_debug());
+        let diagnostic = context.report.error(BAD_MENU, entry.key_span, message);
+        diagnostic.hint("a name has letters, digits, `_` and `-`, and at most 60 of them");
+    }
+    let ussd_node = document.get("from")?.get("ussd")?;
+    let [msisdn, ussd] = BUILT_IN.map(|name| context.scope.declare(name));
+    let mut reading = Reading {
+        context,
+        languages,
+        transliterates,
+        limit: read_limit(ussd_node),
+        screens,
+        secret: Vec::new(),
+    };
+    // Every name may be used on every screen: where it has no value yet it is null.
+    reading.declare_all(nodes, ussd_node);
+    let keys = reading.read_keys(document.get("keys"));
+    let messages = reading.read_messages(document.get("messages"));
+    let sessions = document.get("sessions");
+    let timeout = reading.read_timeout(sessions.and_then(|it| it.get("timeout")));
+    let read: Vec<_> = nodes.iter().map(|it| reading.read_screen(it)).collect();
+    let codes = reading.read_codes(ussd_node.get("codes")?);
+    let screens = read.into_iter().collect::<Option<Vec<_>>>()?;
+    let kept = reading.context.scope.declared();
+    let is_kept = |name: &str, slot| !BUILT_IN.contains(&name) && !reading.secret.contains(&slot);
+    let kept = kept.filter(|(name, slot)| is_kept(name, *slot));
+    let kept = kept.map(|(name, slot)| (Arc::from(name), slot)).collect();
+    let max = sessions.and_then(|it| number(it.get("max")?));
+    let plan = Plan {
+        languages: reading.languages.names.clone(),
+        screens,
+        keys: keys?,
+        messages: messages?,
+        codes,
+        limit: reading.limit,
+        transliterates,
+        timeout,
+        sessions_max: max.map_or(100_000, |it| it as usize),
+        slots: Slots {
+            msisdn: msisdn?,
+            ussd: ussd?,
+            kept,
+        },
+    };
+    check::check(&plan, (document, nodes), context.report);
+    (context.problems() == before).then_some(plan)
+}
+
+fn flag(node: Option<&Node>) -> bool {
+    node.is_some_and(|it| matches!(it.value, config::Value::Bool(true)))
+}
+
+fn number(node: &Node) -> Option<i64> {
+    match &node.value {
+        config::Value::Number(number) => number.as_i64(),
+        _ => None,
+    }
+}
+
+fn is_name(text: &str) -> bool {
+    let is_part = |it: u8| it.is_ascii_alphanumeric() || b"_-".contains(&it);
+    !text.is_empty() && text.len() <= 60 && text.bytes().all(is_part)
+}
+
+fn read_languages(node: &Node, report: &mut Report) -> Languages {
+    let mut names: Vec<Arc<str>> = Vec::new();
+    for item in node.as_sequence().unwrap_or_default() {
+        let name = item.as_str().unwrap_or_default();
+        if !is_name(name) || names.iter().any(|it| **it == *name) {
+            let message = match is_name(name) {
+                true => format!("a second `{name}`"),
+                false => format!("`{}` is not a language", name.escape_debug()),
+            };
+            let diagnostic = report.error(BAD_LANGUAGE, item.span, message);
+            diagnostic.hint("write each language once, such as `[en, sw]`");
+        }
+        names.push(name.into());
+    }
+    Languages { names }
+}
+
+fn read_limit(ussd: &Node) -> Limit {
+    // Others than 60 to 182 have been reported.
+    let limit = ussd.get("limit").and_then(number);
+    limit
+        .and_then(|it| Limit::new(it as usize))
+        .unwrap_or_default()
+}
+
+impl Reading<'_, '_> {
+    /// Makes all names of the menu known before anything is read that may use them.
+    fn declare_all(&mut self, screens: &[Entry], ussd: &Node) {
+        for screen in screens {
+            if let Some(name) = screen.value.get("input").and_then(|it| it.get("as")) {
+                self.declare(name);
+                let is_secret = screen
+                    .value
+                    .get("input")
+                    .is_some_and(|it| it.get("pin").is_some());
+                let slot = self.slot(name).filter(|_| is_secret);
+                self.secret.extend(slot);
+            }
+            let options = screen.value.get("options").and_then(Node::as_sequence);
+            for name in options
+                .unwrap_or_default()
+                .iter()
+                .filter_map(|it| it.get("as"))
+            {
+                self.declare(name);
+            }
+            if let Some(work) = screen.value.get("do") {
+                self.declare_within(work);
+            }
+        }
+        let codes = ussd.get("codes").and_then(Node::as_mapping);
+        for entry in codes.unwrap_or_default() {
+            let pattern = Pattern::parse(&entry.key);
+            for name in pattern.iter().flat_map(Pattern::parameters) {
+                self.declare_named(name, entry.key_span);
+            }
+        }
+    }
+
+    /// The names that steps declare. One that cannot be one is reported where the step is read.
+    fn declare_within(&mut self, node: &Node) {
+        for item in node.as_sequence().unwrap_or_default() {
+            self.declare_within(item);
+        }
+        for entry in node.as_mapping().unwrap_or_default() {
+            let names: Vec<&str> = match entry.key.as_str() {
+                "as" => entry.value.as_str().into_iter().collect(),
+                "set" => {
+                    let names = entry.value.as_mapping().unwrap_or_default().iter();
+                    names.map(|it| it.key.as_str()).collect()
+                }
+                _ => Vec::new(),
+            };
+            for name in names
+                .into_iter()
+                .filter(|it| component::scope::is_variable(it))
+            {
+                match BUILT_IN.contains(&name) {
+                    true => self.refuse_built_in(name, entry.key_span),
+                    false => drop(self.context.scope.declare(name)),
+                }
+            }
+            self.declare_within(&entry.value);
+        }
+    }
+
+    fn declare(&mut self, node: &Node) {
+        if let Some(name) = node.as_str() {
+            self.declare_named(name, node.span);
+        }
+    }
+
+    fn declare_named(&mut self, name: &str, span: Span) {
+        match BUILT_IN.contains(&name) {
+            true => self.refuse_built_in(name, span),
+            false => drop(self.context.declare(name, span, BAD_MENU)),
+        }
+    }
+
+    fn refuse_built_in(&mut self, name: &str, span: Span) {
+        let message = format!("`${name}` is there already: every menu has it");
+        let diagnostic = self.context.report.error(BAD_MENU, span, message);
+        diagnostic.hint("choose another name");
+    }
+
+    /// The slot of a name that has been declared.
+    fn slot(&mut self, node: &Node) -> Option<usize> {
+        let name = node.as_str()?;
+        let mut declared = self.context.scope.declared();
+        declared.find(|(known, _)| *known == name).map(|it| it.1)
+    }
+
+    /// The number of a screen.
+    fn screen(&mut self, node: &Node) -> Option<ScreenId> {
+        let name = node.as_str()?;
+        if let Some(id) = self.screens.get(name) {
+            return Some(*id);
+        }
+        let message = format!("there is no screen `{}`", name.escape_debug());
+        let near = config::suggest(name, self.screens.keys().map(String::as_str));
+        let hint = near.map(|near| format!("did you mean `{near}`?"));
+        let diagnostic = self.context.report.error(BAD_MENU, node.span, message);
+        diagnostic.hint(hint.unwrap_or_else(|| "name one of `screens`".to_owned()));
+        None
+    }
+
+    fn read_timeout(&mut self, node: Option<&Node>) -> Duration {
+        let default = Duration::from_secs(180);
+        let Some(node) = node else { return default };
+        let time: Option<config::Duration> = node.as_str().and_then(|it| it.parse().ok());
+        let Some(time) = time else { return default };
+        if !(Duration::from_secs(10)..=Duration::from_secs(3600)).contains(&time.0) {
+            let message = "`timeout` is from 10s to 1h";
+            self.context.report.error(BAD_MENU, node.span, message);
+        }
+        time.0
+    }
+
+    fn read_codes(&mut self, node: &Node) -> Codes {
+        let mut entries: Vec<(CodeEntry, Span)> = Vec::new();
+        for entry in node.as_mapping().unwrap_or_default() {
+            let screen = self.screen(&entry.value);
+            let pattern = match Pattern::parse(&entry.key) {
+                Ok(pattern) => pattern,
+                Err(message) => {
+                    let diagnostic = self.context.report.error(BAD_CODE, entry.key_span, message);
+                    diagnostic.hint("write `\"*123#\": start` or `\"*123*{amount}#\": confirm`");
+                    continue;
+                }
+            };
+            let same = entries.iter().find(|(it, _)| it.pattern.is_like(&pattern));
+            if let Some((_, first)) = same {
+                let message = "another code takes the same digits";
+                let report = &mut *self.context.report;
+                let diagnostic = report.error(BAD_CODE, entry.key_span, message);
+                diagnostic.also(*first, "this one");
+            }
+            let mut slots = Vec::new();
+            for name in pattern.parameters() {
+                let mut declared = self.context.scope.declared();
+                slots.extend(declared.find(|(known, _)| *known == name).map(|it| it.1));
+            }
+            let Some(screen) = screen else { continue };
+            let code = CodeEntry {
+                pattern,
+                screen,
+                slots,
+            };
+            entries.push((code, entry.key_span));
+        }
+        Codes::new(entries.into_iter().map(|(entry, _)| entry).collect())
+    }
+}
+
+impl Plan {
+    /// The screen whose input becomes the variable at a slot.
+    pub fn input_of(&self, slot: usize) -> Option<ScreenId> {
+        self.screens.iter().position(|screen| match &screen.then {
+            Then::Input(input, _) => input.slot == slot,
+            _ => false,
+        })
+    }
+}

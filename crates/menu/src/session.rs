@@ -1,0 +1,127 @@
+//! A session as it is kept: bytes with a version in front, so that another version of intertie
+//! leaves them alone.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use component::dialogue::Screen;
+use serde::{Deserialize, Serialize};
+
+use crate::machine::{Heard, Notice, Position};
+use crate::plan::Plan;
+
+/// The version of the bytes.
+const VERSION: u8 = 1;
+/// The most bytes of a session.
+pub(crate) const SIZE_MAX: usize = 64 * 1024;
+
+/// A session.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Session {
+    pub position: Position,
+    pub heard: Heard,
+    /// Variables by name, as JSON.
+    pub variables: Vec<(Arc<str>, Vec<u8>)>,
+}
+
+/// The form in which a session is kept. Screens and languages have their names: a reload may move
+/// them.
+#[derive(Deserialize, Serialize)]
+struct Kept<'a> {
+    #[serde(rename = "s")]
+    screen: &'a str,
+    #[serde(rename = "h")]
+    home: &'a str,
+    #[serde(rename = "b")]
+    history: Vec<&'a str>,
+    #[serde(rename = "l")]
+    language: &'a str,
+    #[serde(rename = "p")]
+    page: usize,
+    #[serde(rename = "n")]
+    pages: usize,
+    #[serde(rename = "e")]
+    is_refused: bool,
+    #[serde(rename = "r")]
+    tries: u32,
+    /// Characters may be escaped.
+    #[serde(rename = "t")]
+    typed: String,
+    #[serde(rename = "q")]
+    sequence: Option<u64>,
+    #[serde(rename = "a")]
+    answer: Option<Screen>,
+    #[serde(rename = "o")]
+    is_over: bool,
+    #[serde(rename = "v", borrow)]
+    variables: Vec<(&'a str, String)>,
+}
+
+impl Session {
+    /// Its bytes; `None` when they are too many.
+    pub fn encode(&self, plan: &Plan) -> Option<Bytes> {
+        let name = |id: usize| plan.screen(id).map_or("", |screen| &*screen.name);
+        let language = plan.languages.get(self.position.language);
+        let mut variables = Vec::new();
+        for (name, json) in &self.variables {
+            variables.push((&**name, String::from_utf8(json.clone()).ok()?));
+        }
+        let kept = Kept {
+            screen: name(self.position.screen),
+            home: name(self.position.home),
+            history: self.position.history.iter().map(|id| name(*id)).collect(),
+            language: language.map_or("", |it| it),
+            page: self.position.page,
+            pages: self.position.pages,
+            is_refused: self.position.notice == Notice::Choose,
+            tries: self.position.tries,
+            typed: self.heard.typed.clone(),
+            sequence: self.heard.sequence,
+            answer: self.heard.answer.clone(),
+            is_over: self.heard.is_over,
+            variables,
+        };
+        let mut bytes = vec![VERSION];
+        serde_json::to_writer(&mut bytes, &kept).ok()?;
+        (bytes.len() <= SIZE_MAX).then(|| bytes.into())
+    }
+
+    /// The session of these bytes; `None` when they are of another version, or of a menu without
+    /// its screens.
+    pub fn decode(bytes: &[u8], plan: &Plan) -> Option<Self> {
+        let (version, json) = bytes.split_first()?;
+        if *version != VERSION {
+            return None;
+        }
+        let kept: Kept<'_> = serde_json::from_slice(json).ok()?;
+        let mut languages = plan.languages.iter();
+        let history = kept.history.iter().filter_map(|name| plan.find(name));
+        let variables = kept.variables.iter().filter_map(|(name, value)| {
+            let mut names = plan.slots.kept.iter();
+            let (name, _) = names.find(|(known, _)| **known == **name)?;
+            Some((Arc::clone(name), value.clone().into_bytes()))
+        });
+        Some(Self {
+            position: Position {
+                screen: plan.find(kept.screen)?,
+                home: plan.find(kept.home)?,
+                history: history.collect(),
+                language: languages.position(|it| **it == *kept.language)?,
+                page: kept.page,
+                pages: kept.pages,
+                notice: match kept.is_refused {
+                    true => Notice::Choose,
+                    false => Notice::None,
+                },
+                tries: kept.tries,
+            },
+            variables: variables.collect(),
+            heard: Heard {
+                typed: kept.typed,
+                sequence: kept.sequence,
+                answer: kept.answer,
+                is_over: kept.is_over,
+            },
+        })
+    }
+}

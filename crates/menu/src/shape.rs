@@ -1,0 +1,358 @@
+//! What may stand in a menu, for the schema: the loader reads menus from the YAML tree, which knows
+//! the place of everything.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use config::AnyValue;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde_json::{Value as Json, json};
+
+/// A text: for every language, or for the only one.
+struct Texts;
+
+impl JsonSchema for Texts {
+    fn schema_name() -> Cow<'static, str> {
+        "Texts".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "anyOf": [
+                { "type": "string" },
+                { "type": "object", "additionalProperties": { "type": "string" }, "minProperties": 1 }
+            ]
+        })
+    }
+}
+
+/// The screen that follows: one, or the first whose condition holds.
+struct Go;
+
+impl JsonSchema for Go {
+    fn schema_name() -> Cow<'static, str> {
+        "Go".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let branch = generator.subschema_for::<Branch>();
+        json_schema!({
+            "anyOf": [{ "type": "string" }, { "type": "array", "items": branch, "minItems": 1 }]
+        })
+    }
+}
+
+/// A key of the phone: `1`, `"0"`, `"00"`, `"#"`.
+struct Key;
+
+impl JsonSchema for Key {
+    fn schema_name() -> Cow<'static, str> {
+        "Key".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "pattern": "^[0-9#]{1,5}$" })
+    }
+}
+
+/// A step, whose schema the loader has.
+struct Step;
+
+impl JsonSchema for Step {
+    fn schema_name() -> Cow<'static, str> {
+        "Step".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "$ref": "#/$defs/step" })
+    }
+}
+
+/// A menu on phones: screens that follow each other.
+#[derive(JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[allow(dead_code, reason = "describes a menu to the schema")]
+struct Menu {
+    /// The menu's name, unique among menus and flows of all files.
+    menu: String,
+    /// The languages that every text has, such as `[en, sw]`; the first is the default.
+    #[schemars(length(min = 1, max = 20))]
+    languages: Vec<String>,
+    /// Whether characters outside the GSM alphabet are replaced by look-alikes in it, such as `’`
+    /// by `'`. One that stays turns its page to UCS-2, which holds 80 characters.
+    #[schemars(extend("default" = false))]
+    transliterate: Option<bool>,
+    /// How long sessions are kept.
+    sessions: Option<SessionsConfig>,
+    /// Keys that several screens have.
+    keys: Option<Keys>,
+    /// Texts of the menu itself.
+    messages: Option<Messages>,
+    /// The screens by their names.
+    #[schemars(length(min = 1))]
+    screens: BTreeMap<String, Screen>,
+}
+
+/// How long sessions are kept.
+#[derive(JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(inline)]
+#[allow(dead_code, reason = "describes a menu to the schema")]
+struct SessionsConfig {
+    /// The time between two keys after which a session is over, from 10s to 1h.
+    #[schemars(extend("default" = "3m"))]
+    timeout: Option<config::Duration>,
+    /// The most sessions, from 1 to 1000000; further ones are refused.
+    #[schemars(extend("default" = 100_000), range(min = 1, max = 1_000_000))]
+    max: Option<u64>,
+}
+
+/// Keys that several screens have.
+#[derive(JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(inline)]
+#[allow(dead_code, reason = "describes a menu to the schema")]
+struct Keys {
+    /// Shows the next page of a long screen. The default is `98`, `More`.
+    more: Option<LabelledKey>,
+    /// Shows the page before, or the screen before. Without it pages have `99`, `Back`, and screens
+    /// nothing.
+    back: Option<LabelledKey>,
+    /// Shows the first screen of the session.
+    home: Option<LabelledKey>,
+    /// Ends the session with the message `exit`.
+    exit: Option<LabelledKey>,
+}
+
+/// A key and what stands beside it.
+#[derive(JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(inline)]
+#[allow(dead_code, reason = "describes a menu to the schema")]
+struct LabelledKey {
+    /// What is typed.
+    key: Key,
+    /// What it does, without `${ }`.
+    text: Texts,
+}
+
+/// Texts of the menu itself, without `${ }`. Each has an English default.
+#[derive(JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(inline)]
+#[allow(dead_code, reason = "describes a menu to the schema")]
+struct Messages {
+    /// Above the screen when what was typed is none of its keys, or no such input.
+    choose: Option<Texts>,
+    /// When the session is not known or has timed out.
+    unknown: Option<Texts>,
+    /// When a step has failed.
+    failed: Option<Texts>,
+    /// When the session ends by the key `exit`.
+    exit: Option<Texts>,
+}
+
+/// A screen: `options`, an `input` with `go`, `go` alone, or `end`.
+#[derive(JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[allow(dead_code, reason = "describes a menu to the schema")]
+struct Screen {
+    /// Steps that run each time the screen is entered. Names from `as` and `set` last for the
+    /// session.
+    #[serde(rename = "do")]
+    #[schemars(length(min = 1))]
+    work: Option<Vec<Step>>,
+    /// What is shown, with `${ }`.
+    text: Option<Texts>,
+    /// What can be chosen, in the order in which it is shown.
+    #[schemars(length(min = 1))]
+    options: Option<Vec<Choice>>,
+    /// What is typed.
+    input: Option<Input>,
+    /// The screen that follows an `input`, or, without a `text`, this one at once.
+    go: Option<Go>,
+    /// Whether the session ends with this screen.
+    end: Option<bool>,
+}
+
+/// A condition and the screen that follows where it holds; the last one has no condition.
+#[derive(JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[allow(dead_code, reason = "describes a menu to the schema")]
+struct Branch {
+    /// The condition, an expression.
+    #[serde(rename = "if")]
+    condition: Option<String>,
+    /// The screen.
+    go: String,
+}
+
+/// An option, or one for each item of a value.
+#[derive(JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[allow(dead_code, reason = "describes a menu to the schema")]
+struct Choice {
+    /// The key. Options without one count from 1.
+    key: Option<Key>,
+    /// What is shown behind the key, with `${ }`.
+    text: Texts,
+    /// The screen that follows.
+    go: String,
+    /// The condition under which it is there, an expression.
+    #[serde(rename = "if")]
+    condition: Option<String>,
+    /// The language of the session from then on.
+    language: Option<String>,
+    /// An expression that gives a list: there is an option for each item, at most 200.
+    each: Option<String>,
+    /// The variable that is the item in `text`, and from then on the one that was chosen.
+    #[serde(rename = "as")]
+    variable: Option<String>,
+}
+
+/// What may be typed: `text`, `number`, `decimal` or `pin`.
+#[derive(JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[allow(dead_code, reason = "describes a menu to the schema")]
+struct Input {
+    /// The variable that it becomes.
+    #[serde(rename = "as")]
+    variable: String,
+    /// A text.
+    text: Option<TextRule>,
+    /// A whole number.
+    number: Option<NumberRule>,
+    /// A number with digits behind the point.
+    decimal: Option<DecimalRule>,
+    /// A secret number. Its variable is there only while the reply to it is made: it is never kept.
+    pin: Option<PinRule>,
+    /// A condition on it, an expression whose `.` is the value.
+    #[serde(rename = "where")]
+    condition: Option<String>,
+    /// Above the screen when it is refused, without `${ }`. The default is the message `choose`.
+    invalid: Option<Texts>,
+    /// How often it may be tried, from 1 to 20. Without it as often as one likes.
+    #[schemars(range(min = 1, max = 20))]
+    tries: Option<u64>,
+    /// The screen that follows the last try. Without it the session ends.
+    after_tries: Option<String>,
+}
+
+/// A text.
+#[derive(JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(inline)]
+#[allow(dead_code, reason = "describes a menu to the schema")]
+struct TextRule {
+    /// The fewest characters.
+    #[schemars(extend("default" = 1), range(min = 1, max = 160))]
+    min: Option<u64>,
+    /// The most characters.
+    #[schemars(extend("default" = 160), range(min = 1, max = 160))]
+    max: Option<u64>,
+}
+
+/// A whole number of at most 15 digits.
+#[derive(JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(inline)]
+#[allow(dead_code, reason = "describes a menu to the schema")]
+struct NumberRule {
+    /// The least.
+    #[schemars(extend("default" = 0))]
+    min: Option<i64>,
+    /// The greatest.
+    max: Option<i64>,
+}
+
+/// A number with digits behind the point.
+#[derive(JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(inline)]
+#[allow(dead_code, reason = "describes a menu to the schema")]
+struct DecimalRule {
+    /// The least.
+    #[schemars(extend("default" = 0))]
+    min: Option<f64>,
+    /// The greatest.
+    max: Option<f64>,
+    /// The most digits behind the point, from 1 to 6.
+    #[schemars(extend("default" = 2), range(min = 1, max = 6))]
+    places: Option<u64>,
+}
+
+/// A secret number.
+#[derive(JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(inline)]
+#[allow(dead_code, reason = "describes a menu to the schema")]
+struct PinRule {
+    /// How many digits it has.
+    #[schemars(extend("default" = 4), range(min = 3, max = 12))]
+    digits: Option<u64>,
+}
+
+/// Where the sessions come from.
+#[derive(JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[allow(dead_code, reason = "describes a menu to the schema")]
+struct Ussd {
+    /// Where the gateway sends its requests, such as `POST :8080/ussd`: written like an `http`
+    /// trigger.
+    http: AnyValue,
+    /// Whose requests and replies they are.
+    gateway: Gateway,
+    /// The codes that are dialled and the screens that they show: `"*123#": start`, or
+    /// `"*123*{amount}#": confirm`, which makes what stands there a variable.
+    #[schemars(length(min = 1))]
+    codes: BTreeMap<String, String>,
+    /// The most septets of a screen, from 60 to 182; UCS-2 has the same octets.
+    #[schemars(extend("default" = 182), range(min = 60, max = 182))]
+    limit: Option<u64>,
+    /// The calling code of the country of numbers that are written with one leading 0, such as
+    /// `"254"`. Without it such numbers are refused.
+    country: Option<String>,
+}
+
+/// A gateway of which the requests are known.
+#[derive(JsonSchema)]
+#[schemars(inline)]
+#[serde(rename_all = "kebab-case")]
+#[allow(dead_code, reason = "describes a menu to the schema")]
+enum Gateway {
+    /// Africa's Talking: a form, and `CON` or `END` in front of the text.
+    AfricasTalking,
+    /// Hubtel: JSON with `Type` and `Sequence`.
+    Hubtel,
+}
+
+/// The schema of the keys of a menu.
+pub(crate) fn menu() -> Json {
+    let mut schema = config::schema_for::<Menu>();
+    // The loader has a pattern of its own.
+    if let Some(Json::Object(name)) = schema.pointer_mut("/properties/menu") {
+        name.insert("minLength".to_owned(), json!(1));
+    }
+    schema
+}
+
+/// The schema of the keys of the trigger.
+pub(crate) fn ussd() -> Json {
+    config::schema_for::<Ussd>()
+}
