@@ -224,7 +224,6 @@ fn a_killed_engine_finds_the_same_screen_and_variables() {
     restart();
     assert_eq!(place.send("s1", NUMBER, "1*50*123456*1"), "END Bought 50.");
     assert_eq!(place.taken().len(), 2);
-    drop(restart);
     // Neither the number nor the PIN is in the data folder or in the log.
     let log = engine.stop();
     let mut open = vec![place.folder.path().join("data")];
