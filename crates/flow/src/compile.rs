@@ -14,6 +14,7 @@ use component::edge::{self, RouteEdge};
 use component::evaluation::Evaluation;
 use component::exchange::FlowContext;
 use component::failure::Handlers;
+use component::flow_kind::FlowKind;
 use component::forward::ForwardPlan;
 use component::handler::{Callee, Handler};
 use component::networks::NetworksConfig;
@@ -135,14 +136,9 @@ impl Reader<'_> {
     }
 
     fn read(&self, document: &Node, report: &mut Report) -> Flow {
-        let kind = kinds::of(document, self.table.kinds);
-        match kind {
-            Some(kind) => drop(kinds::check(document, kind, report)),
-            None => drop(config::check_kind(document, outline, report)),
-        }
+        let kind = self.check_shape(document, report);
         let before = report.errors();
         let (name, name_span) = read_name(document, kind.map_or("flow", |it| it.name), report);
-        let name: Arc<str> = name.as_str().into();
         let mut connections =
             connections::read(document, self.table.connections, self.surroundings, report);
         let mut upstreams = connections::upstreams(&connections);
@@ -208,6 +204,16 @@ impl Reader<'_> {
             }
             _ => flow,
         }
+    }
+
+    /// Checks the keys of a document, and says which kind of flow it is if it is no plain one.
+    fn check_shape(&self, document: &Node, report: &mut Report) -> Option<&FlowKind> {
+        let kind = kinds::of(document, self.table.kinds);
+        match kind {
+            Some(kind) => kinds::check(document, kind, report),
+            None => config::check_kind(document, outline, report),
+        };
+        kind
     }
 
     fn read_trigger(
@@ -370,8 +376,7 @@ impl Reader<'_> {
             || built.on_error.as_ref().is_some_and(Handlers::reads_body);
         let detach = document.entry("detach");
         let kind = kinds::of(document, self.table.kinds);
-        // What a step of a dialogue has begun is finished, so that the request that repeats it
-        // finds the result.
+        // What a turn of a dialogue has begun is finished: a repeated request finds the result.
         let detaches = kind.is_some()
             || detach.is_some_and(|it| matches!(it.value.value, config::Value::Bool(true)));
         let is_plain = limits.suits_forward_path() && envelope.is_none();
@@ -406,18 +411,25 @@ impl Reader<'_> {
             let reads_body = (reads_body && plain.is_none()) || has_envelope || judges_body;
             check_effects(&flow, (reads_body, plain.is_some()), detach, report);
             check_edge(&flow, document, report);
-            if let (Some(kind), Some(start)) = (kind, start_of(&flow)) {
-                let place = (&start.http.listen, start.span);
-                let listener = self.defaults.listeners.edge(&start.http.listen);
-                let edges = [&flow.edge, &listener.requests];
-                kinds::check_guarded(kind, place, flow.door.is_some(), edges, report);
-            }
+            self.check_guarded(&flow, kind, report);
         }
         if let Some(source) = flow.trigger.as_ref().and_then(Trigger::source) {
             flow.pages = source.pages(&(Arc::clone(&running) as Arc<dyn Started>));
         }
         flow.running = Some(running);
         flow
+    }
+}
+
+impl Reader<'_> {
+    /// Refuses a flow of a kind that must not be open to everybody, where it is.
+    fn check_guarded(&self, flow: &Flow, kind: Option<&FlowKind>, report: &mut Report) {
+        if let (Some(kind), Some(start)) = (kind, start_of(flow)) {
+            let place = (&start.http.listen, start.span);
+            let listener = self.defaults.listeners.edge(&start.http.listen);
+            let edges = [&flow.edge, &listener.requests];
+            kinds::check_guarded(kind, place, flow.door.is_some(), edges, report);
+        }
     }
 }
 
@@ -689,12 +701,12 @@ pub(crate) fn shape(parts: Parts) -> serde_json::Value {
 }
 
 /// The flow's name as far as it can be told, and where it stands.
-fn read_name(document: &Node, key: &str, report: &mut Report) -> (String, Span) {
+fn read_name(document: &Node, key: &str, report: &mut Report) -> (Arc<str>, Span) {
     let Some(node) = document.get(key) else {
-        return (String::new(), document.span);
+        return ("".into(), document.span);
     };
     match node.as_str() {
-        Some(name) if is_name(name) => return (name.to_owned(), node.span),
+        Some(name) if is_name(name) => return (name.into(), node.span),
         Some(name) => {
             let message = format!("`{}` is not a name for a {key}", name.escape_debug());
             report.error(BAD_NAME, node.span, message).hint(NAME_RULE);
@@ -702,5 +714,5 @@ fn read_name(document: &Node, key: &str, report: &mut Report) -> (String, Span) 
         None => {}
     }
     // Told apart by place, so that two flows without a name are not two of one name.
-    (format!("#{}", node.span.start), node.span)
+    (format!("#{}", node.span.start).into(), node.span)
 }

@@ -4,6 +4,7 @@ use component::document::DocumentDefinition;
 use component::flow_kind::FlowKind;
 use config::{Node, Report, Secrets};
 
+use crate::Table;
 use crate::codes::{SECOND_ENGINE, UNKNOWN_DOCUMENT};
 use crate::environment::{Environment, Places};
 use crate::kinds;
@@ -39,14 +40,10 @@ impl Documents {
 }
 
 /// Sorts documents. Every document that is of no kind is reported.
-pub(crate) fn sort(
-    documents: Vec<Node>,
-    definitions: (&[DocumentDefinition], &[FlowKind]),
-    report: &mut Report,
-) -> Documents {
+pub(crate) fn sort(documents: Vec<Node>, table: Table<'_>, report: &mut Report) -> Documents {
     let mut sorted = Documents::default();
     for document in documents {
-        match kind(&document, definitions, report) {
+        match kind(&document, (table.documents, table.kinds), report) {
             Some(Kind::Flow) => sorted.flows.push(document),
             Some(Kind::Engine) => keep_engine(&mut sorted, document, report),
             Some(Kind::Test) => sorted.tests.push(document),

@@ -151,11 +151,7 @@ pub struct Input<'a> {
 /// before included.
 pub fn load(input: Input<'_>, report: &mut Report) -> Option<Loaded> {
     let secrets = input.secrets;
-    let mut documents = document::sort(
-        input.documents,
-        (input.table.documents, input.table.kinds),
-        report,
-    );
+    let mut documents = document::sort(input.documents, input.table, report);
     let plain_secrets = plain_secrets::find(&documents);
     let names = Environment::read(shared_settings(&documents), input.environment, report);
     let mut places = Places::default();

@@ -14,6 +14,8 @@ use crate::{Table, compile, engine, kinds, limits, modifiers, tests_section, tri
 const CONNECTIONS: &str = "Connections to other systems by name: `crm: { http: https://crm.example }`. \
                            Those of the `engine:` document serve every flow.";
 
+const AUTH: &str = "Who may start the flow: see [Access control](auth.md).";
+
 /// The schema of one document of a flow file.
 pub fn file(table: Table<'_>) -> Value {
     let steps = table.steps;
@@ -71,18 +73,7 @@ pub fn file(table: Table<'_>) -> Value {
         json!({ "$ref": "#/$defs/engine" }),
         json!({ "$ref": "#/$defs/tests" }),
     ];
-    for kind in table.kinds {
-        place_kind(kind, &connections, &mut definitions);
-        kinds.push(json!({ "$ref": format!("#/$defs/{}", kind.name) }));
-    }
-    for document in table.documents {
-        let mut schema = (document.schema)();
-        if let Some(Value::Object(properties)) = schema.get_mut("properties") {
-            properties.insert("use".into(), json!({ "$ref": "#/$defs/connections" }));
-        }
-        place(&mut definitions, document.name, schema);
-        kinds.push(json!({ "$ref": format!("#/$defs/{}", document.name) }));
-    }
+    kinds.extend(place_documents(table, &mut definitions));
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Intertie flow file",
@@ -90,6 +81,27 @@ pub fn file(table: Table<'_>) -> Value {
         "oneOf": kinds,
         "$defs": definitions
     })
+}
+
+/// Puts the schemas of flows of other kinds and of documents beside flows among the definitions.
+/// Gives references to them.
+fn place_documents(table: Table<'_>, definitions: &mut Map<String, Value>) -> Vec<Value> {
+    let connections = json!({ "$ref": "#/$defs/connections" });
+    for kind in table.kinds {
+        place_kind(kind, &connections, definitions);
+    }
+    for document in table.documents {
+        let mut schema = (document.schema)();
+        if let Some(Value::Object(properties)) = schema.get_mut("properties") {
+            properties.insert("use".into(), connections.clone());
+        }
+        place(definitions, document.name, schema);
+    }
+    let names = table.kinds.iter().map(|kind| kind.name);
+    let names = names.chain(table.documents.iter().map(|document| document.name));
+    names
+        .map(|name| json!({ "$ref": format!("#/$defs/{name}") }))
+        .collect()
 }
 
 /// Puts the schema of a kind of flow among the definitions.
@@ -133,7 +145,7 @@ pub fn kind(kind: &FlowKind) -> Value {
             connections: object(CONNECTIONS),
             from: object(kind.trigger.summary),
             limits: object("Limits of the flow."),
-            auth: json!({ "description": "Who may start the flow: see [Access control](auth.md)." }),
+            auth: json!({ "description": AUTH }),
             edge: compile::edge_schemas(),
             ..Parts::default()
         },
@@ -159,7 +171,7 @@ pub fn flow() -> Value {
         step: json!({ "type": "object" }),
         clause: json!({ "type": "object" }),
         limits: json!({ "type": "object", "description": "Limits of the flow." }),
-        auth: json!({ "description": "Who may start the flow: see [Access control](auth.md)." }),
+        auth: json!({ "description": AUTH }),
         edge: compile::edge_schemas(),
         test: json!({ "type": "object" }),
     })

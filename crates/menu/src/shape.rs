@@ -24,7 +24,11 @@ impl JsonSchema for Texts {
         json_schema!({
             "anyOf": [
                 { "type": "string" },
-                { "type": "object", "additionalProperties": { "type": "string" }, "minProperties": 1 }
+                {
+                    "type": "object",
+                    "additionalProperties": { "type": "string" },
+                    "minProperties": 1
+                }
             ]
         })
     }
