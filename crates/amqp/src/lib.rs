@@ -25,7 +25,7 @@ pub use frame::{FRAME_MIN, OVERHEAD, PROTOCOL_HEADER};
 pub use handshake::{Handshake, Login, Progress, Tuned};
 pub use method::{Closed, Deliver, Method, Return, Start, Tune};
 pub use properties::Properties;
-pub use receive::{Event, Message, Received, Receiver};
+pub use receive::{Event, Hold, Message, Received, Receiver, Room};
 pub use table::{Table, Value};
 
 /// The most bytes of a short text (section 4.2.5.3).

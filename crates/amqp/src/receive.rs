@@ -1,5 +1,7 @@
 //! What a broker sends, made into events: methods, and messages put together from their frames.
 
+use std::fmt;
+
 use bytes::Bytes;
 
 use crate::error::Error;
@@ -42,9 +44,9 @@ pub enum Received<'a> {
 pub struct Message {
     method: Bytes,
     properties: Bytes,
-    /// The body; empty when it is longer than the receiver takes.
+    /// The body; empty when there was no room for it.
     pub body: Bytes,
-    /// How many bytes the body has, also when it was too long to be kept.
+    /// How many bytes the body has, also when it was not kept.
     pub size: u64,
 }
 
@@ -75,11 +77,27 @@ impl Message {
         &self.properties
     }
 
-    /// Whether the body was too long to be kept.
-    pub fn is_too_large(&self) -> bool {
+    /// Whether the body was not kept: it is longer than the receiver takes, or was discarded.
+    pub fn is_without_body(&self) -> bool {
         self.size != self.body.len() as u64
     }
 }
+
+/// What becomes of a message whose body is about to come.
+pub enum Room {
+    /// It is kept.
+    Keep,
+    /// It is kept, and this makes its bytes of what has been collected: so they can carry what is
+    /// reserved for them.
+    KeepBy(Hold),
+    /// Its body is passed over.
+    Discard,
+    /// Nothing more is read until there is room.
+    Wait,
+}
+
+/// Makes the bytes of a message of what has been collected.
+pub type Hold = Box<dyn FnOnce(Vec<u8>) -> Bytes + Send>;
 
 /// Makes events of bytes.
 #[derive(Debug)]
@@ -90,7 +108,6 @@ pub struct Receiver {
 }
 
 /// A message of which parts have come.
-#[derive(Debug)]
 struct Partial {
     channel: u16,
     /// The method, then the properties, then the body.
@@ -98,12 +115,27 @@ struct Partial {
     /// Where the properties end, once they have come.
     head: Option<Head>,
     method_end: usize,
+    hold: Option<Hold>,
+}
+
+impl fmt::Debug for Partial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            channel,
+            head,
+            method_end,
+            ..
+        } = self;
+        let shown = (channel, self.bytes.len(), head, method_end);
+        shown.fmt(f)
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Head {
     end: usize,
     size: u64,
+    is_kept: bool,
     /// How many bytes of the body have come.
     came: u64,
 }
@@ -128,12 +160,29 @@ impl Receiver {
     /// # Errors
     /// When the bytes are not what a broker sends; nothing behind them can be understood.
     pub fn next<'a>(&mut self, bytes: &'a [u8]) -> Result<Option<(Event<'a>, usize)>, Error> {
+        self.next_within(bytes, &mut |_, _| Room::Keep)
+    }
+
+    /// The same, when there may be no room for a message: `admit` gets the channel and the size of
+    /// each body before the first byte of it is kept, and once more with each call while it says
+    /// [`Room::Wait`], for which this gives `None`.
+    ///
+    /// # Errors
+    /// When the bytes are not what a broker sends; nothing behind them can be understood.
+    pub fn next_within<'a>(
+        &mut self,
+        bytes: &'a [u8],
+        admit: &mut dyn FnMut(u16, u64) -> Room,
+    ) -> Result<Option<(Event<'a>, usize)>, Error> {
         let Some((frame, count)) = frame::parse(bytes, self.frame_max)? else {
             return Ok(None);
         };
         let event = match frame.kind {
             frame::METHOD => self.method(frame)?,
-            frame::HEADER => self.header(frame)?,
+            frame::HEADER => match self.header(frame, admit)? {
+                Some(event) => event,
+                None => return Ok(None),
+            },
             frame::BODY => self.body(frame)?,
             _ if frame.channel == 0 && frame.payload.is_empty() => Event::Heartbeat,
             _ => return Err(Error::Frame),
@@ -174,11 +223,17 @@ impl Receiver {
             method_end: bytes.len(),
             bytes,
             head: None,
+            hold: None,
         });
         Ok(Event::Part)
     }
 
-    fn header<'a>(&mut self, frame: Frame<'a>) -> Result<Event<'a>, Error> {
+    /// `None` when there is no room for the body yet.
+    fn header<'a>(
+        &mut self,
+        frame: Frame<'a>,
+        admit: &mut dyn FnMut(u16, u64) -> Room,
+    ) -> Result<Option<Event<'a>>, Error> {
         let at = self.at(frame.channel).ok_or(Error::Content)?;
         let partial = self.partial.get_mut(at).ok_or(Error::Content)?;
         if partial.head.is_some() {
@@ -190,31 +245,42 @@ impl Receiver {
             return Err(Error::Content);
         }
         Properties::read(reader.0)?;
-        let kept = if size > self.body_max { 0 } else { size };
+        let room = match size {
+            0 => Room::Keep,
+            size if size > self.body_max => Room::Discard,
+            size => admit(frame.channel, size),
+        };
+        let is_kept = !matches!(room, Room::Discard);
+        match room {
+            Room::Wait => return Ok(None),
+            Room::KeepBy(hold) => partial.hold = Some(hold),
+            Room::Keep | Room::Discard => {}
+        }
+        let kept = if is_kept { size } else { 0 };
         let ahead = usize::try_from(kept).unwrap_or(AHEAD_MAX).min(AHEAD_MAX);
         partial.bytes.reserve(reader.0.len() + ahead);
         partial.bytes.extend_from_slice(reader.0);
         partial.head = Some(Head {
             end: partial.bytes.len(),
             size,
+            is_kept,
             came: 0,
         });
-        match size {
-            0 => Ok(self.finish(at, frame.channel)),
-            _ => Ok(Event::Part),
-        }
+        Ok(Some(match size {
+            0 => self.finish(at, frame.channel),
+            _ => Event::Part,
+        }))
     }
 
     fn body<'a>(&mut self, frame: Frame<'a>) -> Result<Event<'a>, Error> {
         let at = self.at(frame.channel).ok_or(Error::Content)?;
-        let body_max = self.body_max;
         let partial = self.partial.get_mut(at).ok_or(Error::Content)?;
         let head = partial.head.as_mut().ok_or(Error::Content)?;
         head.came += frame.payload.len() as u64;
         if head.came > head.size {
             return Err(Error::Content);
         }
-        if head.size <= body_max {
+        if head.is_kept {
             partial.bytes.extend_from_slice(frame.payload);
         }
         match head.came == head.size {
@@ -225,7 +291,10 @@ impl Receiver {
 
     fn finish<'a>(&mut self, at: usize, channel: u16) -> Event<'a> {
         let partial = self.partial.swap_remove(at);
-        let bytes = Bytes::from(partial.bytes);
+        let bytes = match partial.hold {
+            Some(hold) => hold(partial.bytes),
+            None => Bytes::from(partial.bytes),
+        };
         let (end, size) = partial
             .head
             .map_or((bytes.len(), 0), |it| (it.end, it.size));

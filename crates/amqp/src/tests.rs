@@ -142,8 +142,44 @@ fn a_body_that_is_too_large_is_not_kept() {
     let mut rest = &bytes[..];
     while let Some((event, count)) = receiver.next(rest).unwrap() {
         if let Event::Message(_, message) = event {
-            assert!(message.is_too_large() && message.body.is_empty());
+            assert!(message.is_without_body() && message.body.is_empty());
             assert_eq!(message.size, 5);
+        }
+        rest = &rest[count..];
+    }
+    assert!(rest.is_empty());
+}
+
+#[test]
+fn a_body_waits_for_room_and_its_bytes_keep_what_was_reserved() {
+    let mut receiver = receiver();
+    let bytes = delivery(1, "k", b"\0\0", &[b"hel", b"lo"]);
+    let (mut rest, mut found) = (&bytes[..], Vec::new());
+    let (mut waits, mut asked) = (3, Vec::new());
+    while !rest.is_empty() {
+        let event = receiver.next_within(rest, &mut |channel, size| {
+            asked.push((channel, size));
+            waits -= 1;
+            match waits {
+                0 => Room::KeepBy(Box::new(|bytes| Bytes::from_owner([&bytes[..], b"!"].concat()))),
+                _ => Room::Wait,
+            }
+        });
+        let Some((event, count)) = event.unwrap() else {
+            continue;
+        };
+        if let Event::Message(_, message) = event {
+            found.push((message.body.clone(), message.is_without_body()));
+        }
+        rest = &rest[count..];
+    }
+    assert_eq!(found, [(Bytes::from_static(b"hello!"), true)]);
+    assert_eq!(asked, [(3, 5); 3]);
+    let discarded = |_: u16, _: u64| Room::Discard;
+    let mut rest = &bytes[..];
+    while let Some((event, count)) = receiver.next_within(rest, &mut { discarded }).unwrap() {
+        if let Event::Message(_, message) = event {
+            assert_eq!((message.body.len(), message.size), (0, 5));
         }
         rest = &rest[count..];
     }

@@ -8,6 +8,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 
+mod intake;
+
+pub use intake::{Intake, NoRoom};
+
 /// Bytes of one body that are not counted: the connection, its buffers and its task cost as much.
 pub const FREE: usize = 64 * 1024;
 /// Bytes that are reserved at a time.
@@ -110,6 +114,17 @@ impl Budget {
         size > FREE as u64 && size > self.limit()
     }
 
+    /// Reserves bytes that are in memory already and cannot be refused any more, such as a message
+    /// that has been taken out of a queue: more may be held than the limit then, and the next ones
+    /// are refused.
+    pub fn take_anyway(&'static self, bytes: u64) -> Reservation {
+        self.used.fetch_add(bytes, Ordering::Relaxed);
+        Reservation {
+            budget: self,
+            bytes,
+        }
+    }
+
     fn empty(&'static self) -> Reservation {
         Reservation {
             budget: self,
@@ -120,7 +135,10 @@ impl Budget {
 
 impl Reservation {
     fn add(&mut self, bytes: u64) -> Result<(), Exhausted> {
-        let limit = self.budget.limit();
+        self.add_below(self.budget.limit(), bytes)
+    }
+
+    fn add_below(&mut self, limit: u64, bytes: u64) -> Result<(), Exhausted> {
         let fits = |used: u64| used.checked_add(bytes).filter(|sum| *sum <= limit);
         let (order, used) = (Ordering::Relaxed, &self.budget.used);
         if used.fetch_update(order, order, fits).is_err() {
@@ -131,8 +149,19 @@ impl Reservation {
         Ok(())
     }
 
+    /// Takes so many bytes out of it, or as many as it has, to be given back by themselves.
+    #[must_use]
+    pub fn split(&mut self, bytes: u64) -> Self {
+        let bytes = bytes.min(self.bytes);
+        self.bytes -= bytes;
+        Self {
+            budget: self.budget,
+            bytes,
+        }
+    }
+
     /// Bytes that keep the reservation until their last copy is dropped.
-    pub fn hold(self, content: Vec<u8>) -> Bytes {
+    pub fn hold(self, content: impl AsRef<[u8]> + Send + 'static) -> Bytes {
         Bytes::from_owner(Held {
             content,
             _reservation: self,
@@ -263,14 +292,14 @@ impl Collected {
 }
 
 /// Bytes, and what is reserved for them.
-struct Held {
-    content: Vec<u8>,
+struct Held<T> {
+    content: T,
     _reservation: Reservation,
 }
 
-impl AsRef<[u8]> for Held {
+impl<T: AsRef<[u8]>> AsRef<[u8]> for Held<T> {
     fn as_ref(&self) -> &[u8] {
-        &self.content
+        self.content.as_ref()
     }
 }
 

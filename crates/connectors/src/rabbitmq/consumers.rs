@@ -1,13 +1,16 @@
-//! The channels that messages come on for a source: one for each queue.
+//! The channels that messages come on for a source: one for each queue. No more is read while the
+//! messages in progress take more than the source's `memory`, or the process has none for bodies.
 
 use std::collections::VecDeque;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use amqp::write::{self, Consumer};
-use amqp::{Acks, Deliver, Message, Settled};
+use amqp::{Acks, Deliver, Message, Room, Settled};
+use message::memory::{FREE, Intake, NoRoom};
 
 use super::state::Counts;
+use super::take::keep;
 
 /// How long to wait when a queue cannot be consumed from: at first, and at last.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(10));
@@ -36,6 +39,14 @@ pub(super) struct Consumers {
     /// The bytes of messages whose flows have not ended, and how many there may be.
     held: usize,
     memory: usize,
+    /// Room in the budget of the process: large messages have theirs with their bytes, this many
+    /// bytes of small ones have it together.
+    intake: Intake,
+    small: usize,
+    /// Whether there was none for the last small message.
+    is_short: bool,
+    /// The connection, for the log.
+    connection: String,
     /// The number of the channel that was opened last.
     epoch: u64,
     is_stopping: bool,
@@ -68,6 +79,8 @@ pub(super) struct Ticket {
     epoch: u64,
     tag: u64,
     size: usize,
+    /// The bytes that count among those of small messages.
+    small: usize,
 }
 
 /// The name of the consumer on its channel.
@@ -85,16 +98,18 @@ impl Books {
     }
 
     /// Forgets messages whose flows have not begun: the broker sends them again.
-    fn drop_inbox(&mut self, held: &mut usize) {
-        for delivery in self.inbox.drain(..) {
-            *held = held.saturating_sub(delivery.ticket.size);
+    fn drop_inbox(&mut self, (held, small): (&mut usize, &mut usize)) {
+        for Delivery { ticket, .. } in self.inbox.drain(..) {
+            *held = held.saturating_sub(ticket.size);
+            *small = small.saturating_sub(ticket.small);
         }
     }
 }
 
 impl Consumers {
     /// Begins to consume.
-    pub fn start(&mut self, subscriptions: Vec<Subscription>, memory: usize) {
+    pub fn start(&mut self, subscriptions: Vec<Subscription>, memory: usize, connection: String) {
+        self.connection = connection;
         let books = subscriptions.into_iter().map(|subscription| Books {
             subscription,
             inbox: VecDeque::new(),
@@ -116,8 +131,36 @@ impl Consumers {
     }
 
     /// Whether so much is under way that no more may be read.
-    pub fn is_full(&self) -> bool {
-        self.held > self.memory
+    pub fn is_full(&mut self) -> bool {
+        if self.is_short {
+            self.is_short = self.intake.cover(self.small).is_err();
+        }
+        self.held > self.memory || self.is_short
+    }
+
+    /// Looks for room for the body of a message that is about to come.
+    pub fn room_for(&mut self, size: u64) -> Room {
+        if self.is_stopping {
+            // The broker takes it back when the channel is closed.
+            return Room::Discard;
+        }
+        match self.intake.take(size) {
+            Ok(reservation) => keep(reservation),
+            Err(NoRoom::Never) => Room::Discard,
+            Err(why) => {
+                self.note_wait(why);
+                Room::Wait
+            }
+        }
+    }
+
+    fn note_wait(&self, why: NoRoom) {
+        if why == (NoRoom::Now { is_new: true }) {
+            tracing::warn!(
+                target: "rabbitmq", connection = self.connection,
+                "messages wait for memory: limits.body_memory is used up"
+            );
+        }
     }
 
     /// A subscription that has no channel and may get one.
@@ -168,8 +211,13 @@ impl Consumers {
             // The broker takes it back when the channel is closed.
             return true;
         }
-        let size = message.body.len() + message.raw_properties().len() + OVERHEAD;
+        let bytes = message.body.len() + message.raw_properties().len();
+        let size = bytes + OVERHEAD;
         self.held += size;
+        let small = if message.body.len() > FREE { 0 } else { bytes };
+        self.small += small;
+        let covered = self.intake.cover(self.small);
+        self.is_short = covered.is_err();
         counts.delivered += 1;
         counts.redelivered += i64::from(deliver.redelivered);
         books.inbox.push_back(Delivery {
@@ -179,10 +227,14 @@ impl Consumers {
                 epoch: books.epoch,
                 tag: deliver.tag,
                 size,
+                small,
             },
         });
         if books.active < books.subscription.concurrent {
             self.wake();
+        }
+        if let Err(why) = covered {
+            self.note_wait(why);
         }
         true
     }
@@ -227,6 +279,8 @@ impl Consumers {
     /// The flow of a message has ended, whatever becomes of the message.
     pub fn release(&mut self, ticket: &Ticket) {
         self.held = self.held.saturating_sub(ticket.size);
+        self.small = self.small.saturating_sub(ticket.small);
+        self.intake.uncover(self.small);
         if let Some(books) = self.all.get_mut(ticket.at) {
             books.active = books.active.saturating_sub(1);
         }
@@ -257,8 +311,10 @@ impl Consumers {
         let (first, longest) = BACKOFF;
         let factor = 1_u32 << (books.failures - 1).min(8);
         books.again_at = Some(Instant::now() + first.saturating_mul(factor).min(longest));
-        books.drop_inbox(&mut self.held);
-        books.failures
+        books.drop_inbox((&mut self.held, &mut self.small));
+        let failures = books.failures;
+        self.intake.uncover(self.small);
+        failures
     }
 
     /// The connection is gone: what has come on it comes again.
@@ -266,8 +322,9 @@ impl Consumers {
         for books in &mut self.all {
             books.channel = None;
             books.again_at = None;
-            books.drop_inbox(&mut self.held);
+            books.drop_inbox((&mut self.held, &mut self.small));
         }
+        self.intake.uncover(self.small);
     }
 
     /// Wants no more messages; those under way can still be settled.
@@ -278,8 +335,9 @@ impl Consumers {
                 // The name is short.
                 let _ = write::basic_cancel(out, channel, NAME);
             }
-            books.drop_inbox(&mut self.held);
+            books.drop_inbox((&mut self.held, &mut self.small));
         }
+        self.intake.uncover(self.small);
     }
 
     /// Ends all: what has not been settled goes back. The channels are to be closed.

@@ -19,7 +19,7 @@ const FRAME_MAX: u32 = 131_072;
 /// The longest that declarations may take.
 const DECLARE_TIME: Duration = Duration::from_secs(30);
 /// The most bytes of a message that is kept.
-const BODY_MAX: u64 = 128 << 20;
+pub(super) const BODY_MAX: u64 = 128 << 20;
 
 /// A connection that has been agreed on.
 pub(super) struct Link {

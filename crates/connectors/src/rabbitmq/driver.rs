@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
-use amqp::write;
+use amqp::{Room, write};
 use tokio::time::sleep;
 
 use super::dial::{Dialer, Link, Refusal};
@@ -181,6 +181,7 @@ async fn serve(hub: &Rc<Hub>, link: Link) -> Lost {
         link,
         heard: now,
         said: now,
+        is_short: false,
         closing: None,
     };
     let lost = poll_fn(|context| session.poll(context)).await;
@@ -200,6 +201,8 @@ struct Session<'a> {
     heard: Instant,
     /// When we have.
     said: Instant,
+    /// Whether the next message has no room. It is looked for again with each tick.
+    is_short: bool,
     closing: Option<Closing>,
 }
 
@@ -240,7 +243,7 @@ impl Session<'_> {
     fn read(&mut self, context: &mut Context<'_>) -> Result<(), Lost> {
         for _ in 0..READS_MAX {
             self.take_in()?;
-            if self.hub.inner.borrow().consumers.is_full() {
+            if self.waits() {
                 // Nothing is heard while nothing is read.
                 self.heard = Instant::now();
                 return Ok(());
@@ -261,9 +264,15 @@ impl Session<'_> {
         Ok(())
     }
 
+    /// Whether nothing may be read until flows have ended or there is memory again.
+    fn waits(&self) -> bool {
+        self.is_short || self.hub.inner.borrow_mut().consumers.is_full()
+    }
+
     fn take_in(&mut self) -> Result<(), Lost> {
+        self.is_short = false;
         loop {
-            if self.hub.inner.borrow().consumers.is_full() {
+            if self.hub.inner.borrow_mut().consumers.is_full() {
                 return Ok(());
             }
             let Link {
@@ -271,7 +280,14 @@ impl Session<'_> {
                 receiver,
                 ..
             } = &mut self.link;
-            let Some((event, count)) = receiver.next(connection.input.bytes())? else {
+            let (hub, is_short) = (self.hub, &mut self.is_short);
+            let mut admit = |channel, size| {
+                let room = hub.room_for(channel, size);
+                *is_short = matches!(room, Room::Wait);
+                room
+            };
+            let event = receiver.next_within(connection.input.bytes(), &mut admit)?;
+            let Some((event, count)) = event else {
                 return Ok(());
             };
             let ended = self.hub.take(event)?;

@@ -540,7 +540,8 @@ impl Hub {
     /// Begins to consume.
     pub fn start_consuming(&self, subscriptions: Vec<Subscription>, memory: usize) {
         let mut inner = self.inner.borrow_mut();
-        inner.consumers.start(subscriptions, memory);
+        let connection = self.broker.label.to_string();
+        inner.consumers.start(subscriptions, memory, connection);
         inner.wake();
     }
 

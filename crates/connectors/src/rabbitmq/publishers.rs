@@ -178,7 +178,7 @@ impl Publishers {
                 && !sent.returned.get()
                 && sent.key.as_bytes() == back.key
                 && size == it.size
-                && (it.is_too_large() || sent.body == it.body)
+                && (it.is_without_body() || sent.body == it.body)
         };
         let is_same = |sent: &&Rc<Outgoing>| sent.properties == it.raw_properties();
         let mut exact = publisher.confirms.iter().filter(is_like).filter(is_same);

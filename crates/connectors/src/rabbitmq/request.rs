@@ -14,7 +14,7 @@ use config::{AnyValue, Node, Spanned};
 use expr::Value;
 use expr::template::Template;
 use expr::value;
-use message::{Fault, Headers, Kind, Origin, Reply, Retry};
+use message::{Fault, Headers, Kind, Origin, Reply, Retry, memory};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -22,6 +22,8 @@ use crate::ask;
 use crate::bounds;
 use crate::named;
 use crate::rabbitmq::connection::Rabbitmq;
+use crate::no_room::no_room;
+use crate::rabbitmq::dial::BODY_MAX;
 use crate::rabbitmq::hub::Hub;
 use crate::rabbitmq::outgoing::Outgoing;
 use crate::rabbitmq::parts::{self, Place, PlaceConfig};
@@ -211,9 +213,14 @@ fn reply_of(answer: &Message) -> Result<Reply, Fault> {
         let detail = "the answer cannot be read";
         Fault::new(Kind::Connection, Origin::Upstream, detail).with_cause(error)
     };
-    if answer.is_too_large() {
+    if answer.is_without_body() {
+        if answer.size <= BODY_MAX && !memory::bodies().never_has(answer.size) {
+            return Err(no_room("there is no memory left for the answer"));
+        }
         let detail = "the answer is too large";
-        return Err(Fault::new(Kind::Connection, Origin::Upstream, detail));
+        let fault = Fault::new(Kind::Connection, Origin::Upstream, detail);
+        let size = answer.size;
+        return Err(fault.with_cause(format_args!("it has {size} bytes")));
     }
     let properties = answer.properties().map_err(unread)?;
     let headers = properties.table().map_err(unread)?;

@@ -2,11 +2,20 @@
 
 use std::sync::atomic::Ordering;
 
-use amqp::{Closed, Event, Message, Method, Received, write};
+use amqp::{Closed, Event, Message, Method, Received, Room, write};
+use message::memory::{self, Exhausted, Reservation};
 
 use super::driver::Lost;
 use super::hub::{Hub, Inner, Use};
 use super::publishers::refused;
+
+/// A body is kept with what is reserved for it.
+pub(super) fn keep(reservation: Option<Reservation>) -> Room {
+    match reservation {
+        None => Room::Keep,
+        Some(reservation) => Room::KeepBy(Box::new(|bytes| reservation.hold(bytes))),
+    }
+}
 
 impl Hub {
     /// Takes in one event. Gives the channel that is over, when one is.
@@ -20,6 +29,23 @@ impl Hub {
                 self.take_message(&mut inner, channel, &message)?;
                 Ok(None)
             }
+        }
+    }
+
+    /// Looks for room for the body of a message that is about to come on a channel. A consumer
+    /// waits for it; an answer, for which somebody waits, is passed over without.
+    pub fn room_for(&self, channel: u16, size: u64) -> Room {
+        let mut inner = self.inner.borrow_mut();
+        match inner.use_of(channel) {
+            Use::Consumer(_) => inner.consumers.room_for(size),
+            Use::Publisher(_) => {
+                let size = usize::try_from(size).unwrap_or(usize::MAX);
+                match memory::bodies().reserve(size) {
+                    Ok(reservation) => keep(reservation),
+                    Err(Exhausted) => Room::Discard,
+                }
+            }
+            Use::Free | Use::Closing => Room::Discard,
         }
     }
 

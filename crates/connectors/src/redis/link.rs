@@ -71,8 +71,8 @@ fn answer(value: Value) -> Option<Answer> {
         Value::Nil => Answer::Nothing,
         Value::Okay => Answer::Okay,
         Value::Int(number) => Answer::Number(number),
-        Value::BulkString(bytes) => Answer::Text(bytes),
-        Value::SimpleString(text) => Answer::Text(text.into_bytes()),
+        Value::BulkString(bytes) => Answer::Text(bytes.into()),
+        Value::SimpleString(text) => Answer::Text(text.into_bytes().into()),
         Value::Array(items) => Answer::List(items.into_iter().map(answer).collect::<Option<_>>()?),
         _ => return None,
     })

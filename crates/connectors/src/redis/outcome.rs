@@ -52,7 +52,7 @@ pub enum Answer {
     /// A number.
     Number(i64),
     /// A kept text.
-    Text(Vec<u8>),
+    Text(Bytes),
     /// Several answers.
     List(Vec<Self>),
 }
@@ -132,7 +132,7 @@ fn object(items: Vec<Answer>, format: Format) -> Result<Value, Fault> {
     let mut members = Vec::with_capacity(items.len() / 2);
     let mut items = items.into_iter();
     while let (Some(name), Some(item)) = (items.next(), items.next()) {
-        let name = String::from_utf8(text_of(name)?).map_err(|_| {
+        let name = String::from_utf8(text_of(name)?.to_vec()).map_err(|_| {
             let detail = "a field's name in the store is not UTF-8".to_owned();
             Fault::raised("stored-value", None, detail)
         })?;
@@ -141,7 +141,7 @@ fn object(items: Vec<Answer>, format: Format) -> Result<Value, Fault> {
     Ok(value::object(members))
 }
 
-fn text_of(answer: Answer) -> Result<Vec<u8>, Fault> {
+fn text_of(answer: Answer) -> Result<Bytes, Fault> {
     match answer {
         Answer::Text(bytes) => Ok(bytes),
         _ => Err(odd()),
@@ -158,15 +158,15 @@ impl Format {
     ///
     /// # Errors
     /// `stored-value` raised when it is not of this format.
-    pub fn read(self, bytes: Vec<u8>) -> Result<Value, Fault> {
+    pub fn read(self, bytes: Bytes) -> Result<Value, Fault> {
         match self {
-            Self::Text => Ok(match String::from_utf8(bytes) {
-                Ok(text) => value::text(text),
-                Err(error) => value::bytes(Bytes::from(error.into_bytes())),
+            Self::Text => Ok(match std::str::from_utf8(&bytes) {
+                Ok(_) => Value::utf8_str(bytes),
+                Err(_) => value::bytes(bytes),
             }),
-            Self::Bytes => Ok(value::bytes(Bytes::from(bytes))),
+            Self::Bytes => Ok(value::bytes(bytes)),
             Self::Json => {
-                let parsed = expr::json::parse(&Bytes::from(bytes), DEPTH_MAX);
+                let parsed = expr::json::parse(&bytes, DEPTH_MAX);
                 parsed.map_err(|error| {
                     let detail = "what the store keeps is not JSON".to_owned();
                     Fault::raised("stored-value", None, detail).with_cause(error)
@@ -189,14 +189,14 @@ mod tests {
 
     #[test]
     fn answers_become_values_of_their_kind() {
-        let text = |text: &str| Answer::Text(text.as_bytes().to_vec());
+        let text = |text: &str| Answer::Text(Bytes::copy_from_slice(text.as_bytes()));
         let kept = |answer, format| shown(Outcome::Kept, answer, format);
         assert_eq!(kept(Answer::Nothing, Format::Json), "null null");
         assert_eq!(kept(text("7"), Format::Text), "string \"7\"");
         assert_eq!(kept(text("7"), Format::Json), "number 7");
         assert_eq!(kept(text("{"), Format::Json), "stored-value");
         assert_eq!(kept(Answer::Okay, Format::Text), "connection");
-        assert!(kept(Answer::Text(vec![0xff]), Format::Text).starts_with("bytes"));
+        assert!(kept(Answer::Text(Bytes::from_static(&[0xff])), Format::Text).starts_with("bytes"));
         assert!(kept(text("a"), Format::Bytes).starts_with("bytes"));
         let done = |answer| shown(Outcome::Done, answer, Format::Text);
         assert_eq!(done(Answer::Nothing), "boolean false");

@@ -456,7 +456,12 @@ impl Command {
             Action::Pop(_, wait) => *wait,
             _ => None,
         };
+        let takes = matches!(self.action, Action::Pop(..));
+        if takes {
+            super::room::check()?;
+        }
         let answer = super::link::ask(&self.server, services, sent, wait).await?;
+        let answer = super::room::hold(answer, takes)?;
         outcome.of_answer(answer, self.format)
     }
 

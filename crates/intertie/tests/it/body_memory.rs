@@ -1,5 +1,7 @@
 //! `limits.body_memory`: what is held besides the bodies of HTTP.
 
+mod rabbitmq;
+
 use testkit::servers::MariaDb;
 use testkit::{RawClient, Response, TempDir, free_port, wait_until};
 
@@ -18,7 +20,7 @@ struct Site {
 }
 
 impl Site {
-    /// In the flows `PORT` and `FILE` stand for the port and a file.
+    /// In the flows `PORT`, `FOLDER` and `FILE` stand for the port, a folder and a file in it.
     fn run(flows: &str) -> Self {
         let (folder, port) = (TempDir::new(), free_port());
         let file = folder.path().join("shop.db");
@@ -27,6 +29,7 @@ impl Site {
              flow: echo\nfrom: {{ http: \"POST /echo\" }}\nsteps: [ {{ map: length }} ]\n{flows}"
         );
         let text = text.replace("PORT", &port.to_string());
+        let text = text.replace("FOLDER", &folder.path().display().to_string());
         let text = text.replace("FILE", &file.display().to_string());
         let engine = Engine::run(&[&folder.write("flows.yaml", &text)], &[]);
         Self {

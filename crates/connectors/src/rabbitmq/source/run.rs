@@ -10,12 +10,13 @@ use std::time::Duration;
 use amqp::{Message, Properties, Received, Settled};
 use component::handler::{LocalFuture, Services};
 use component::source::Started;
-use message::{Fault, Reply};
+use message::{Fault, Reply, memory};
 
 use super::incoming::{Facts, STATUS};
 use super::{Consume, OnFailure, Owner, Settings};
 use crate::rabbitmq::connection::Rabbitmq;
 use crate::rabbitmq::consumers::{Delivery, Subscription, Ticket};
+use crate::rabbitmq::dial::BODY_MAX;
 use crate::rabbitmq::hub::Hub;
 use crate::rabbitmq::outgoing::Outgoing;
 use crate::rabbitmq::parts::{default_exchange, header_bytes};
@@ -209,10 +210,16 @@ impl Work {
         else {
             return held.settle(Settled::Reject);
         };
-        if message.is_too_large() {
+        if message.is_without_body() {
             let (flow, size) = (&**self.flow.name(), message.size);
-            let what = "a message is too large; it is rejected";
-            tracing::error!(target: "flow", flow, queue, size, "{what}");
+            let (limit, of) = match size > BODY_MAX {
+                true => (BODY_MAX, "a message"),
+                false => (memory::bodies().limit(), "limits.body_memory"),
+            };
+            tracing::error!(
+                target: "flow", flow, queue, size, limit, of,
+                "a message is too large; it is rejected"
+            );
             return held.settle(Settled::Reject);
         }
         let Some(mut facts) = Facts::read(message, deliver) else {

@@ -1,6 +1,6 @@
 //! Flows that publish to a real RabbitMQ and consume from it.
 
-mod client;
+pub mod client;
 mod consume;
 mod outage;
 mod publish;
@@ -14,10 +14,10 @@ use testkit::servers::Rabbitmq;
 use crate::support::Engine;
 
 /// The broker of all tests that leave it alone. It ends with the process.
-static BROKER: LazyLock<Rabbitmq> = LazyLock::new(|| Rabbitmq::start(""));
+pub static BROKER: LazyLock<Rabbitmq> = LazyLock::new(|| Rabbitmq::start(""));
 
 /// A name that no other test has.
-fn name(what: &str) -> String {
+pub fn name(what: &str) -> String {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     format!("{what}-{}", COUNT.fetch_add(1, Ordering::Relaxed))
 }
