@@ -4,16 +4,19 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::future::poll_fn;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use bytes::Bytes;
 use component::content::Format;
 use component::handler::{LocalFuture, Services, within};
 use component::source::{Source, Started};
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use message::Fault;
+use message::memory::{FREE, Intake, Reservation};
 use redis::Msg;
 use redis::aio::PubSubStream;
 
@@ -49,6 +52,8 @@ impl Source for ChannelSource {
             flow,
             services,
             waiting: VecDeque::new(),
+            intake: Intake::default(),
+            small: Rc::default(),
             bytes: 0,
             running: FuturesUnordered::new(),
             is_full: false,
@@ -66,7 +71,10 @@ struct Work<'a> {
     source: &'a ChannelSource,
     flow: &'a Arc<dyn Started>,
     services: &'a dyn Services,
-    waiting: VecDeque<Msg>,
+    waiting: VecDeque<(Msg, Option<Reservation>)>,
+    /// Room in the budget of memory, and the bytes of small messages that have it together.
+    intake: Intake,
+    small: Rc<Cell<usize>>,
     /// Of those that wait.
     bytes: usize,
     running: FuturesUnordered<LocalFuture<'a, ()>>,
@@ -140,33 +148,59 @@ impl<'a> Work<'a> {
         let size = message.get_payload_bytes().len();
         let settings = &self.source.settings;
         let is_full = self.waiting.len() >= settings.buffer || self.bytes + size > WAITING_MAX;
-        if is_full {
-            count(&self.source.state.dropped);
-        } else {
-            self.bytes += size;
-            self.waiting.push_back(message);
+        let room = match is_full {
+            true => None,
+            false => self.room(size),
+        };
+        let is_full = room.is_none();
+        match room {
+            None => count(&self.source.state.dropped),
+            Some(room) => {
+                self.bytes += size;
+                self.waiting.push_back((message, room));
+            }
         }
         if is_full && !self.is_full {
             tracing::warn!(
                 target: "redis",
                 flow = &**self.flow.name(),
                 connection = self.source.server.name,
-                "messages of a channel are lost: too many are waiting"
+                memory = self.intake.is_waiting(),
+                "messages of a channel are lost: too many are waiting, or there is no memory \
+                 (limits.body_memory)"
             );
         }
         self.is_full = is_full;
     }
 
+    /// Room for a message, if there is any.
+    fn room(&mut self, size: usize) -> Option<Option<Reservation>> {
+        if size > FREE {
+            return self.intake.take(size as u64).ok();
+        }
+        let small = self.small.get() + size;
+        self.intake.cover(small).ok()?;
+        self.small.set(small);
+        Some(None)
+    }
+
     /// Starts flows while there is room.
     fn fill(&mut self) {
         while self.running.len() < self.source.settings.parallel {
-            let Some(message) = self.waiting.pop_front() else {
+            self.intake.uncover(self.small.get());
+            let Some((message, room)) = self.waiting.pop_front() else {
                 return;
             };
-            self.bytes -= message.get_payload_bytes().len();
+            let size = message.get_payload_bytes().len();
+            self.bytes -= size;
             let (source, flow, services) = (self.source, self.flow, self.services);
-            self.running
-                .push(Box::pin(source.process(message, flow, services)));
+            let small = room.is_none().then(|| Rc::clone(&self.small));
+            self.running.push(Box::pin(async move {
+                source.process((message, room), flow, services).await;
+                if let Some(small) = small {
+                    small.set(small.get() - size);
+                }
+            }));
         }
     }
 }
@@ -248,10 +282,19 @@ impl ChannelSource {
         Ok((stream, watch))
     }
 
-    async fn process(&self, message: Msg, flow: &Arc<dyn Started>, services: &dyn Services) {
+    async fn process(
+        &self,
+        (message, room): (Msg, Option<Reservation>),
+        flow: &Arc<dyn Started>,
+        services: &dyn Services,
+    ) {
         let channel = message.get_channel_name().to_owned();
         let body = message.get_payload_bytes().to_vec();
         drop(message);
+        let body = match room {
+            Some(room) => room.hold(body),
+            None => Bytes::from(body),
+        };
         let parameters = [("channel", channel.as_str())];
         let request = delivery::request(&channel, body, self.settings.decode, &parameters);
         let result = flow.start(request, services).await;

@@ -8,7 +8,7 @@ use std::time::Instant;
 use component::content::Format;
 use component::source::SourceContext;
 use component::state::{Measure, State, StateKey};
-use message::{Fault, Headers, Reply, Request};
+use message::{Body, Fault, Headers, Reply, Request};
 
 /// What is counted.
 #[derive(Default)]
@@ -71,7 +71,7 @@ impl State for Counts {
 /// The message that starts a flow. `name` is the stream or channel.
 pub(super) fn request(
     name: &str,
-    body: Vec<u8>,
+    body: impl Into<Body>,
     decode: Format,
     parameters: &[(&str, &str)],
 ) -> Request {

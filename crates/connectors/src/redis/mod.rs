@@ -11,6 +11,8 @@ mod failure;
 #[cfg(feature = "redis")]
 pub mod link;
 pub mod outcome;
+#[cfg(feature = "redis")]
+mod room;
 pub mod source;
 pub mod step;
 #[cfg(feature = "redis")]

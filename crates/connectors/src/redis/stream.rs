@@ -4,6 +4,7 @@
 
 mod entry;
 mod group;
+mod intake;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashSet, VecDeque};
@@ -18,9 +19,11 @@ use component::source::{Source, Started};
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use message::Fault;
+use message::memory::Intake;
 
 use self::entry::Entry;
 use self::group::{Claimed, Group};
+use self::intake::{Held, Taken};
 use super::connection::Redis;
 use super::delivery::{self, Counts, count};
 use super::link::backoff;
@@ -57,6 +60,9 @@ impl Source for StreamSource {
                 taken: RefCell::default(),
                 is_searching: Cell::new(false),
                 lapses: Cell::new(0),
+                intake: RefCell::default(),
+                small: Cell::new(0),
+                parked: Cell::new(0),
                 stopping: Cell::new(false),
             };
             worker.run(parallel, stop).await;
@@ -87,6 +93,11 @@ struct Worker<'a> {
     is_searching: Cell<bool>,
     /// How often in a row entries could not be kept or claimed.
     lapses: Cell<u32>,
+    /// Room in the budget of memory, and the bytes of small entries that have it together.
+    intake: RefCell<Intake>,
+    small: Cell<usize>,
+    /// How many entries wait for room.
+    parked: Cell<usize>,
     stopping: Cell<bool>,
 }
 
@@ -104,10 +115,11 @@ impl Worker<'_> {
         let mut reading: Option<LocalFuture<'_, Vec<Entry>>> = None;
         let mut claiming: Option<LocalFuture<'_, Vec<Entry>>> = None;
         let mut keeping: LocalFuture<'_, ()> = Box::pin(self.keep());
-        let mut waiting: VecDeque<Entry> = VecDeque::new();
+        let mut waiting: VecDeque<Taken> = VecDeque::new();
         let mut running: FuturesUnordered<LocalFuture<'_, ()>> = FuturesUnordered::new();
         loop {
-            let has_room = waiting.is_empty() && running.len() < parallel;
+            let may_read = waiting.is_empty() && self.parked.get() == 0;
+            let has_room = may_read && running.len() < parallel;
             if has_room && reading.is_none() {
                 reading = Some(Box::pin(self.read()));
             }
@@ -172,13 +184,15 @@ impl Worker<'_> {
     }
 
     /// Puts those that are not here yet behind those that wait.
-    fn take(&self, entries: Vec<Entry>, waiting: &mut VecDeque<Entry>) {
-        let mut taken = self.taken.borrow_mut();
+    fn take(&self, entries: Vec<Entry>, waiting: &mut VecDeque<Taken>) {
+        let mut largest = 0;
         for entry in entries {
-            if taken.insert(entry.id.clone()) {
-                waiting.push_back(entry);
+            if self.taken.borrow_mut().insert(entry.id.clone()) {
+                largest = largest.max(entry.size());
+                waiting.push_back(self.hold(entry));
             }
         }
+        self.adapt(largest);
     }
 
     /// Reads what comes next. Tries until it works.
@@ -239,7 +253,15 @@ impl Worker<'_> {
     }
 
     /// Runs the flow on an entry and tells the server what became of it.
-    async fn process(&self, entry: Entry) {
+    async fn process(&self, taken: Taken) {
+        let Some(Taken { mut entry, held }) = self.until_held(taken).await else {
+            return;
+        };
+        self.process_held(&mut entry, &held).await;
+        self.release(&entry, held);
+    }
+
+    async fn process_held(&self, entry: &mut Entry, held: &Held) {
         let settings = &self.source.settings;
         if let OnFailure::Move(target, most) = &settings.on_failure
             && entry.is_claimed
@@ -248,14 +270,10 @@ impl Worker<'_> {
             let tries = self.until_done(|| self.group.deliveries(&entry.id)).await;
             if tries.is_some_and(|tries| tries > *most) {
                 let why = "it was given too often without an answer";
-                self.bury(&entry, target, (why, *most)).await;
-                self.forget(&entry);
-                return;
+                return self.bury(entry, target, (why, *most)).await;
             }
         }
-        let request = entry.request(settings);
-        let result = self.flow.start(request, self.services).await;
-        let failure = delivery::failure(&result);
+        let failure = self.run_flow(entry, held).await;
         count(match failure {
             None => &self.source.state.done,
             Some(_) => &self.source.state.failed,
@@ -269,15 +287,27 @@ impl Worker<'_> {
             (Some(why), OnFailure::Move(target, most)) => {
                 let tries = self.until_done(|| self.group.deliveries(&entry.id)).await;
                 if let Some(tries) = tries.filter(|tries| tries >= most) {
-                    self.bury(&entry, target, (&why, tries)).await;
+                    self.bury(entry, target, (&why, tries)).await;
                 }
             }
         }
-        self.forget(&entry);
     }
 
-    fn forget(&self, entry: &Entry) {
-        self.taken.borrow_mut().remove(&entry.id);
+    /// Why the flow has not succeeded with an entry, if it has not.
+    async fn run_flow(&self, entry: &mut Entry, held: &Held) -> Option<String> {
+        let room = match held {
+            Held::Small(_) => None,
+            Held::Large(room) => room.borrow_mut().take(),
+            Held::Never => return Some(self.too_large(entry)),
+            Held::Not => return None,
+        };
+        let settings = &self.source.settings;
+        let request = entry.request(settings, room);
+        if !matches!(settings.on_failure, OnFailure::Move(..)) {
+            entry.fields = Vec::new();
+        }
+        let result = self.flow.start(request, self.services).await;
+        delivery::failure(&result)
     }
 
     async fn bury(&self, entry: &Entry, target: &str, (why, tries): (&str, u64)) {

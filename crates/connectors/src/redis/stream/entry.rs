@@ -1,7 +1,9 @@
 //! An entry of a stream, and the message that it becomes.
 
 use base64::Engine as _;
+use bytes::Bytes;
 use message::Request;
+use message::memory::Reservation;
 use redis::Value;
 use serde_json::{Map, Value as Json, json};
 
@@ -83,8 +85,14 @@ pub(super) fn bytes(value: Value) -> Option<Vec<u8>> {
 }
 
 impl Entry {
-    /// The message.
-    pub fn request(&self, settings: &StreamSettings) -> Request {
+    /// How many bytes its fields take.
+    pub fn size(&self) -> usize {
+        let fields = self.fields.iter();
+        fields.map(|(name, value)| name.len() + value.len()).sum()
+    }
+
+    /// The message, whose body keeps what is reserved for it.
+    pub fn request(&self, settings: &StreamSettings, room: Option<Reservation>) -> Request {
         let parameters = [
             ("stream", settings.stream.as_str()),
             ("id", self.id.as_str()),
@@ -95,6 +103,10 @@ impl Entry {
                 let body = self.object().to_string().into_bytes();
                 (body, component::content::Format::Json)
             }
+        };
+        let body = match room {
+            Some(room) => room.hold(body),
+            None => Bytes::from(body),
         };
         delivery::request(&settings.stream, body, decode, &parameters)
     }

@@ -30,6 +30,8 @@ pub(super) struct Group<'a> {
     cursor: RefCell<String>,
     /// Whether the group has been there.
     is_made: Cell<bool>,
+    /// How many entries are asked for at a time: fewer than `batch` while they are large.
+    pub count: Cell<u64>,
 }
 
 /// Where a search through all pending entries begins, and what the server says at its end.
@@ -55,6 +57,7 @@ impl<'a> Group<'a> {
             left: RefCell::default(),
             cursor: RefCell::new(FIRST.to_owned()),
             is_made: Cell::new(false),
+            count: Cell::new(source.settings.batch),
         }
     }
 
@@ -92,7 +95,7 @@ impl<'a> Group<'a> {
             .arg("GROUP")
             .arg(&settings.group)
             .arg(&self.consumer);
-        question.arg("COUNT").arg(settings.batch);
+        question.arg("COUNT").arg(self.count.get());
         if left.is_none() {
             question.arg("BLOCK").arg(BLOCK.as_millis() as u64);
         }
@@ -157,7 +160,7 @@ impl<'a> Group<'a> {
                 .arg(self.settings.idle.as_millis() as u64)
                 .arg(&*self.cursor.borrow())
                 .arg("COUNT")
-                .arg(self.settings.batch);
+                .arg(self.count.get());
             let answer = self.link.command(&claim, self.services).await;
             let (next, batch) = claimed_of(self.ignore_no_group(answer)?);
             // Servers from 7.0 on have acknowledged deleted entries by themselves.
@@ -169,6 +172,15 @@ impl<'a> Group<'a> {
                 return Ok(Claimed { entries, is_over });
             }
         }
+    }
+
+    /// An entry that this consumer has been given, once more, and without counting as a delivery;
+    /// `None` when it has been deleted.
+    pub async fn again(&self, id: &str) -> Result<Option<Entry>, Fault> {
+        let mut ask = cmd("XRANGE");
+        ask.arg(&self.settings.stream).arg(id).arg(id);
+        let answer = self.link.command(&ask, self.services).await?;
+        Ok(read_all(answer, false).entries.pop())
     }
 
     /// The entries are done.
