@@ -161,7 +161,9 @@ fn a_body_waits_for_room_and_its_bytes_keep_what_was_reserved() {
             asked.push((channel, size));
             waits -= 1;
             match waits {
-                0 => Room::KeepBy(Box::new(|bytes| Bytes::from_owner([&bytes[..], b"!"].concat()))),
+                0 => Room::KeepBy(Box::new(|bytes| {
+                    Bytes::from_owner([&bytes[..], b"!"].concat())
+                })),
                 _ => Room::Wait,
             }
         });

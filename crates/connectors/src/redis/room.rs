@@ -82,7 +82,9 @@ mod tests {
     fn the_texts_of_a_large_answer_keep_what_is_reserved() {
         let budget: &'static memory::Budget = Box::leak(Box::new(memory::Budget::new(1 << 20)));
         let sizes = [0, 1, 5000, 100, 4000, 70_000, 4095];
-        let texts = sizes.iter().map(|&size| Answer::Text(Bytes::from(vec![b'x'; size])));
+        let texts = sizes
+            .iter()
+            .map(|&size| Answer::Text(Bytes::from(vec![b'x'; size])));
         let answer = Answer::List(vec![Answer::Nothing, Answer::List(texts.collect())]);
         let size = size_of(&answer);
         assert_eq!(size, sizes.iter().sum::<usize>());
@@ -91,7 +93,10 @@ mod tests {
         assert_eq!(kept, answer);
         drop(reserved);
         let used = budget.used();
-        assert!(used >= (size as u64) - PART && used <= size as u64, "{used}");
+        assert!(
+            used >= (size as u64) - PART && used <= size as u64,
+            "{used}"
+        );
         drop(kept);
         assert_eq!(budget.used(), 0);
     }

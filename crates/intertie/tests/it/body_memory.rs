@@ -1,6 +1,7 @@
 //! `limits.body_memory`: what is held besides the bodies of HTTP.
 
 mod rabbitmq;
+mod redis;
 
 use testkit::servers::MariaDb;
 use testkit::{RawClient, Response, TempDir, free_port, wait_until};

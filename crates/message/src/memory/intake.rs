@@ -169,7 +169,10 @@ mod tests {
         assert_eq!((budget.used(), budget.refused()), (0, 0));
         assert_eq!(intake.cover(2 * STEP + 1), Ok(()));
         assert_eq!(budget.used(), 3 * STEP as u64);
-        assert_eq!(intake.cover(3 * STEP + 1), Err(NoRoom::Now { is_new: true }));
+        assert_eq!(
+            intake.cover(3 * STEP + 1),
+            Err(NoRoom::Now { is_new: true })
+        );
         assert_eq!(budget.used(), 3 * STEP as u64);
         assert_eq!(intake.cover(3 * STEP), Ok(()));
         assert_eq!(intake.cover(FREE), Ok(()));

@@ -60,7 +60,9 @@ fn a_source_takes_three_quarters_of_the_budget_at_most() {
     let site = Site::run(&source(&queue, "concurrent: 2, prefetch: 8", steps));
     wait_until("the source waits", || site.engine.metric(REFUSED) > 0.0);
     let most = 3.0 * 1024.0 * 1024.0;
-    wait_until("it holds what it may", || site.used() > most - MEGABYTE as f64);
+    wait_until("it holds what it may", || {
+        site.used() > most - MEGABYTE as f64
+    });
     assert!(site.used() <= most, "{}", site.used());
     // Requests have room meanwhile.
     let body = format!("\"{}\"", "y".repeat(MEGABYTE / 2));
@@ -83,11 +85,18 @@ fn many_small_messages_take_room_together() {
 fn a_message_above_the_whole_budget_is_rejected_with_its_reason() {
     let (mut client, queue) = queue(1, 5 * MEGABYTE);
     client.publish(&queue, &json(), b"1");
-    let site = Site::run(&source(&queue, "prefetch: 1, ordered: false", "[ { map: . } ]"));
+    let site = Site::run(&source(
+        &queue,
+        "prefetch: 1, ordered: false",
+        "[ { map: . } ]",
+    ));
     wait_until("both have come", || delivered(&site) == 2.0);
     wait_until("all is given back", || site.used() == 0.0);
     let log = site.engine.stop();
-    assert!(log.contains("too large") && log.contains("limits.body_memory"), "{log}");
+    assert!(
+        log.contains("too large") && log.contains("limits.body_memory"),
+        "{log}"
+    );
     client.consume(&queue);
     assert!(client.take_all().is_empty());
 }
@@ -102,7 +111,9 @@ fn an_answer_needs_room() {
     );
     let answer = source(&queue, "reply: true", "[ { map: '\"x\" * 800000' } ]");
     let site = Site::run(&format!("{ask}{answer}"));
-    wait_until("the queue is consumed", || site.ask("/ask").text() == "800000");
+    wait_until("the queue is consumed", || {
+        site.ask("/ask").text() == "800000"
+    });
     let held = site.fill();
     let reply = site.ask("/ask");
     let found = (reply.status, reply.header("Retry-After"));
