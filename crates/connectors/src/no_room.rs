@@ -1,5 +1,5 @@
-//! The failure of a step for whose answer the budget of memory for bodies ([`message::memory`]) has no
-//! room.
+//! The failure of a step for whose answer the budget of memory for bodies ([`message::memory`])
+//! has no room.
 
 use std::time::Duration;
 

@@ -118,8 +118,7 @@ impl Worker<'_> {
         let mut waiting: VecDeque<Taken> = VecDeque::new();
         let mut running: FuturesUnordered<LocalFuture<'_, ()>> = FuturesUnordered::new();
         loop {
-            let may_read = waiting.is_empty() && self.parked.get() == 0;
-            let has_room = may_read && running.len() < parallel;
+            let has_room = self.parked.get() == 0 && waiting.is_empty() && running.len() < parallel;
             if has_room && reading.is_none() {
                 reading = Some(Box::pin(self.read()));
             }

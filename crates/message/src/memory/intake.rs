@@ -110,8 +110,8 @@ impl Intake {
         Ok(())
     }
 
-    /// Up to which use of the budget so many bytes may be taken: three quarters of it, but a message
-    /// that is larger than that has the whole.
+    /// Up to which use of the budget so many bytes may be taken: three quarters of it, but a
+    /// message that is larger than that has the whole.
     fn limit(&self, bytes: u64) -> u64 {
         let limit = self.budget.limit.load(Ordering::Relaxed);
         let part = limit - limit / 4;

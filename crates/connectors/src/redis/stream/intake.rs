@@ -1,5 +1,5 @@
-//! Entries in the budget of memory for bodies. An entry for which there is no room is forgotten except
-//! for its id, and read again when there is some; meanwhile no others are read.
+//! Entries in the budget of memory for bodies. An entry for which there is no room is forgotten
+//! except for its id, and read again when there is some; meanwhile no others are read.
 
 use std::cell::RefCell;
 use std::time::Duration;
