@@ -298,7 +298,8 @@ impl Worker<'_> {
             Held::Small(_) => None,
             Held::Large(room) => room.borrow_mut().take(),
             Held::Never => return Some(self.too_large(entry)),
-            Held::Not => return None,
+            // It has been waited for.
+            Held::Not(_) => return Some("there is no memory left for the entry".to_owned()),
         };
         let settings = &self.source.settings;
         let request = entry.request(settings, room);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use message::memory::{FREE, NoRoom, Reservation};
 
 use super::entry::Entry;
-use super::{BACKOFF, OnFailure, Worker, backoff};
+use super::{OnFailure, Worker};
 
 /// How often is looked whether there is room.
 const LOOK: Duration = Duration::from_millis(100);
@@ -26,14 +26,15 @@ pub(super) enum Held {
     Large(RefCell<Option<Reservation>>),
     /// Nothing: it is larger than the budget.
     Never,
-    /// Nothing yet, and its fields are forgotten.
-    Not,
+    /// Nothing yet, and its fields, of so many bytes, are forgotten.
+    Not(usize),
 }
 
 impl Worker<'_> {
     /// Looks for room for an entry; one that has none keeps its id alone.
     pub fn hold(&self, mut entry: Entry) -> Taken {
-        let held = match self.room(entry.size()) {
+        let size = entry.size();
+        let held = match self.room(size) {
             Ok(held) => held,
             Err(NoRoom::Never) => Held::Never,
             Err(NoRoom::Now { is_new }) => {
@@ -46,7 +47,7 @@ impl Worker<'_> {
                 }
                 entry.fields = Vec::new();
                 self.parked.set(self.parked.get() + 1);
-                Held::Not
+                Held::Not(size)
             }
         };
         Taken { entry, held }
@@ -88,50 +89,37 @@ impl Worker<'_> {
     /// Waits until there is room for an entry. `None` when the source has to end before, or the
     /// entry has been deleted meanwhile.
     pub async fn until_held(&self, taken: Taken) -> Option<Taken> {
-        let Taken { entry, held } = taken;
-        if !matches!(held, Held::Not) {
-            return Some(Taken { entry, held });
-        }
-        let found = self.read_again(&entry).await;
+        let Held::Not(size) = taken.held else {
+            return Some(taken);
+        };
+        let held = self.until_room(size).await;
         self.parked.set(self.parked.get() - 1);
-        if found.is_none() {
+        let entry = taken.entry;
+        let Some(held) = held else {
             self.taken.borrow_mut().remove(&entry.id);
+            return None;
+        };
+        let found = self.until_done(|| self.group.again(&entry.id)).await;
+        if let Some(Some(mut again)) = found {
+            again.is_claimed = entry.is_claimed;
+            return Some(Taken { entry: again, held });
         }
-        found
+        if let Some(None) = found {
+            let ids = std::slice::from_ref(&entry.id);
+            self.until_done(|| self.group.acknowledge(ids)).await;
+        }
+        self.release(&entry, held);
+        None
     }
 
-    async fn read_again(&self, entry: &Entry) -> Option<Taken> {
-        let mut failures = 0;
+    /// Waits until there is room for an entry of this size, unless the source has to end before.
+    async fn until_room(&self, size: usize) -> Option<Held> {
         while !self.stopping.get() {
-            let room = self.intake.borrow().left();
-            if room == 0 {
-                self.services.sleep(LOOK).await;
-                continue;
-            }
-            match self.group.again(&entry.id).await {
-                Ok(None) => {
-                    let ids = std::slice::from_ref(&entry.id);
-                    self.until_done(|| self.group.acknowledge(ids)).await;
-                    return None;
-                }
-                Ok(Some(mut again)) => {
-                    again.is_claimed = entry.is_claimed;
-                    match self.room(again.size()) {
-                        Ok(held) => return Some(Taken { entry: again, held }),
-                        Err(NoRoom::Never) => {
-                            let held = Held::Never;
-                            return Some(Taken { entry: again, held });
-                        }
-                        Err(NoRoom::Now { .. }) => {}
-                    }
-                    drop(again);
-                    self.services.sleep(LOOK).await;
-                }
-                Err(fault) => {
-                    failures += 1;
-                    self.tell(&fault, failures, "an entry cannot be read again");
-                    self.services.sleep(backoff(failures, BACKOFF)).await;
-                }
+            match self.room(size) {
+                Ok(held) => return Some(held),
+                // The budget has become smaller.
+                Err(NoRoom::Never) => return Some(Held::Never),
+                Err(NoRoom::Now { .. }) => self.services.sleep(LOOK).await,
             }
         }
         None

@@ -1,65 +1,139 @@
-//! Messages of Redis.
+//! Messages and answers of Redis.
 
 use testkit::servers::Redis;
 use testkit::wait_until;
 
 use super::{MEGABYTE, REFUSED, Site};
 
-fn add(redis: &Redis, size: usize) {
-    redis.ask(&["XADD", "s", "*", "body", &"x".repeat(size)]);
-}
+const DONE: &str = "intertie_redis_done_total";
+const FAILED: &str = "intertie_redis_failed_total";
+const DROPPED: &str = "intertie_redis_dropped_total";
 
-fn source(redis: &Redis) -> String {
+fn source(redis: &Redis, settings: &str, steps: &str) -> String {
+    let port = redis.port();
     format!(
-        "---\nflow: entries\nuse: {{ store: {{ redis: \"redis://127.0.0.1:{}\" }} }}\nfrom:\n\
-         \x20 redis: {{ connection: store, stream: s, group: g }}\n\
-         steps: [ {{ map: . }} ]\n",
-        redis.port()
+        "---\nflow: in\nuse: {{ r: {{ redis: 'redis://127.0.0.1:{port}' }} }}\nfrom:\n\
+         \x20 redis: {{ connection: r, {settings} }}\nsteps: {steps}\n"
     )
 }
 
+const STREAM: &str = "stream: s, group: g, start: all, field: a";
+
+fn add(redis: &Redis, count: usize, size: usize) {
+    for _ in 0..count {
+        redis.ask(&["XADD", "s", "*", "a", &"x".repeat(size)]);
+    }
+}
+
+fn pending(redis: &Redis) -> String {
+    let pending = redis.ask(&["XPENDING", "s", "g"]);
+    pending
+        .split([',', '['])
+        .nth(1)
+        .unwrap_or_default()
+        .to_owned()
+}
+
 #[test]
-fn entries_of_a_stream_wait_with_the_server_while_the_budget_is_used_up() {
+fn entries_wait_with_the_server_while_the_budget_is_used_up() {
     let redis = Redis::start();
-    let site = Site::run(&source(&redis));
-    let done = || site.engine.metric("intertie_redis_done_total");
-    add(&redis, 10);
-    wait_until("the source works", || done() == 1.0);
+    let site = Site::run(&source(&redis, STREAM, "[ { map: length } ]"));
     let held = site.fill();
     let refused = site.engine.metric(REFUSED);
-    // A command line has no more than 128 KiB.
-    for _ in 0..6 {
-        add(&redis, 100_000);
-    }
+    add(&redis, 8, 500_000);
     wait_until("the source waits", || site.engine.metric(REFUSED) > refused);
-    assert_eq!(done(), 1.0);
+    assert_eq!(site.engine.metric(DONE), 0.0);
     drop(held);
-    wait_until("all have come", || done() == 7.0);
+    wait_until("all are done", || site.engine.metric(DONE) == 8.0);
     wait_until("all is given back", || site.used() == 0.0);
-    let pending = redis.ask(&["XPENDING", "s", "g"]);
-    assert!(
-        pending.trim_start_matches(['[', '"']).starts_with('0'),
-        "{pending}"
-    );
+    wait_until("all are acknowledged", || pending(&redis) == "0");
+    assert_eq!(site.engine.metric(FAILED), 0.0);
     let log = site.engine.stop();
     assert!(log.contains("entries wait for memory"), "{log}");
 }
 
 #[test]
-fn an_answer_needs_room() {
+fn a_source_of_entries_leaves_a_quarter_of_the_budget() {
     let redis = Redis::start();
-    redis.ask(&["SETRANGE", "large", &MEGABYTE.to_string(), "x"]);
-    let port = redis.port();
-    let site = Site::run(&format!(
-        "---\nflow: get\nuse: {{ store: {{ redis: \"redis://127.0.0.1:{port}\" }} }}\n\
-         from: {{ http: POST /get }}\nsteps:\n  - redis: {{ to: store, get: large }}\n\
-         \x20 - map: length\n"
-    ));
-    assert_eq!(site.ask("/get").status, 200);
+    add(&redis, 30, MEGABYTE / 2);
+    add(&redis, 200, 60_000);
+    let site = Site::run(&source(&redis, STREAM, "[ { delay: 1h } ]"));
+    wait_until("the source waits", || site.engine.metric(REFUSED) > 0.0);
+    let most = 3.0 * 1024.0 * 1024.0;
+    wait_until("it holds what it may", || site.used() > most / 2.0);
+    assert!(site.used() <= most, "{}", site.used());
+}
+
+#[test]
+fn an_entry_above_the_whole_budget_fails_with_its_reason() {
+    let redis = Redis::start();
+    add(&redis, 1, 5 * MEGABYTE);
+    add(&redis, 1, 3);
+    let settings = format!("{STREAM}, on_failure: dead-letter, dead_letter: dead, deliveries: 1");
+    let site = Site::run(&source(&redis, &settings, "[ { map: length } ]"));
+    wait_until("one is done", || site.engine.metric(DONE) == 1.0);
+    wait_until("it is moved", || redis.ask(&["XLEN", "dead"]) == "1");
+    let dead = redis.ask(&["XRANGE", "dead", "-", "+"]);
+    assert!(dead.contains("more than `limits.body_memory`") && dead.len() > 5 * MEGABYTE);
+    wait_until("all is given back", || site.used() == 0.0);
+}
+
+#[test]
+fn messages_of_a_channel_are_dropped_and_counted_while_the_budget_is_used_up() {
+    let redis = Redis::start();
+    let site = Site::run(&source(&redis, "channel: c", "[ { map: length } ]"));
+    let large = "x".repeat(MEGABYTE);
+    wait_until("it is subscribed", || {
+        redis.ask(&["PUBLISH", "c", "x"]) == "1"
+    });
     let held = site.fill();
-    let reply = site.ask("/get");
-    assert_eq!(reply.status, 503, "{}", reply.text());
+    redis.ask(&["PUBLISH", "c", &large]);
+    redis.ask(&["PUBLISH", "c", "small"]);
+    wait_until("one is lost", || site.engine.metric(DROPPED) == 1.0);
+    wait_until("the small ones came", || site.engine.metric(DONE) == 2.0);
     drop(held);
     wait_until("all is given back", || site.used() == 0.0);
-    assert_eq!(site.ask("/get").status, 200);
+    redis.ask(&["PUBLISH", "c", &large]);
+    wait_until("it has come", || site.engine.metric(DONE) == 3.0);
+    wait_until("all is given back", || site.used() == 0.0);
+}
+
+#[test]
+fn answers_need_room_and_what_was_popped_is_never_lost() {
+    let redis = Redis::start();
+    let port = redis.port();
+    let flow = |name: &str, command: &str| {
+        format!(
+            "---\nflow: {name}\nuse: {{ r: {{ redis: 'redis://127.0.0.1:{port}' }} }}\n\
+             from: {{ http: POST /{name} }}\nsteps:\n  - redis: {{ to: r, {command} }}\n\
+             \x20 - map: length\n"
+        )
+    };
+    let flows = [
+        flow("get", "get: k"),
+        flow("range", "range: l"),
+        flow("pop", "pop: l"),
+    ];
+    redis.ask(&["SET", "k", &"x".repeat(MEGABYTE)]);
+    for _ in 0..200 {
+        redis.ask(&["RPUSH", "l", &"y".repeat(MEGABYTE / 200)]);
+    }
+    let site = Site::run(&flows.concat());
+    let all = [("/get", "1000000"), ("/range", "200")];
+    for (path, expected) in all {
+        assert_eq!(site.ask(path).text(), expected);
+    }
+    let held = site.fill();
+    for path in ["/get", "/range", "/pop"] {
+        let reply = site.ask(path);
+        let found = (reply.status, reply.header("Retry-After"));
+        assert_eq!(found, (503, Some("1")), "{path}: {}", reply.text());
+    }
+    drop(held);
+    wait_until("all is given back", || site.used() == 0.0);
+    for (path, expected) in all {
+        assert_eq!(site.ask(path).text(), expected);
+    }
+    assert_eq!(site.ask("/pop").text(), "5000");
+    wait_until("all is given back", || site.used() == 0.0);
 }
