@@ -9,6 +9,7 @@ use config::Span;
 use crate::credentials::Credentials;
 use crate::document::Declaration;
 use crate::forward::QueryParameter;
+use crate::key_value::KeyValueStore;
 use crate::upstream::UpstreamPlan;
 
 /// A connection to an HTTP system: an upstream and the beginning of its URLs.
@@ -37,6 +38,8 @@ pub struct Connection {
     pub span: Span,
     /// What its definition has made of it.
     pub value: Arc<dyn Any + Send + Sync>,
+    /// The connection as a store of values by key, when it can be one.
+    pub key_value: Option<Arc<dyn KeyValueStore>>,
 }
 
 /// The connections that a flow may use, and what documents beside flows declare. A copy is cheap:

@@ -15,6 +15,7 @@ use crate::codes::{BAD_EXPRESSION, UNKNOWN_NAME};
 use crate::connection::Connections;
 use crate::failure::Handlers;
 use crate::identity::Identities;
+use crate::key_value::AsKeyValueStore;
 use crate::scope::{self, Scope};
 use crate::state::{State, StateKey, States};
 use crate::step::Step;
@@ -409,4 +410,6 @@ pub struct ConnectionDefinition {
     /// Checks the mapping under the connection's name and makes the connection. Every problem goes
     /// into the report; `None` only when there was one. Opens nothing.
     pub build: fn(&Node, &mut ConnectionContext<'_>) -> Option<Arc<dyn Any + Send + Sync>>,
+    /// How such a connection is used as a store of values by key, when it can be.
+    pub key_value: Option<AsKeyValueStore>,
 }

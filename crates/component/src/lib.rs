@@ -12,7 +12,8 @@
 //! [`scope`] are for building; [`document`] is what stands beside flows, and [`evaluation`] is for
 //! the expressions there. [`text`] checks the texts of methods, hosts, ports and paths.
 //! [`flow_kind`] is for documents that are flows with other keys than `steps`, [`dialogue`] for
-//! what such a flow and a phone tell each other. Nothing here opens a socket or reads a file.
+//! what such a flow and a phone tell each other; [`key_value`] is state outside of the process.
+//! Nothing here opens a socket or reads a file.
 
 pub mod access;
 pub mod audit;
@@ -36,6 +37,7 @@ pub mod flow_kind;
 pub mod forward;
 pub mod handler;
 pub mod identity;
+pub mod key_value;
 pub mod limits;
 pub mod long_work;
 pub mod networks;
@@ -53,8 +55,7 @@ pub mod step;
 pub mod steps;
 pub mod stream;
 pub mod stream_limits;
-#[cfg(test)]
-mod testing;
+pub mod testing;
 pub mod text;
 pub mod tls;
 pub mod trigger;

@@ -1,11 +1,14 @@
-//! For tests of this crate: services with a clock that stands still until a test moves it.
+//! For tests: services with a clock that stands still until a test moves it.
 
 use std::cell::Cell;
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
+#[cfg(test)]
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::Poll;
+#[cfg(test)]
+use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
 use message::{Fault, Reply};
@@ -14,7 +17,7 @@ use crate::handler::{Call, Callee, LocalFuture, Services, Work};
 use crate::resources::Resources;
 
 /// Services with a clock of their own; nothing else is there.
-pub(crate) struct FakeServices {
+pub struct FakeServices {
     start: Instant,
     passed: Rc<Cell<Duration>>,
     resources: Resources,
@@ -79,6 +82,7 @@ impl Services for FakeServices {
 }
 
 /// What a future gives when it is polled once.
+#[cfg(test)]
 pub(crate) fn poll_once<F: Future>(future: &mut Pin<Box<F>>) -> Option<F::Output> {
     let mut context = Context::from_waker(Waker::noop());
     match future.as_mut().poll(&mut context) {
@@ -88,6 +92,7 @@ pub(crate) fn poll_once<F: Future>(future: &mut Pin<Box<F>>) -> Option<F::Output
 }
 
 /// Reads a value of a file; its problems, as code and message.
+#[cfg(test)]
 pub(crate) fn read_value<T>(
     yaml: &str,
     read: impl FnOnce(&config::Node, &mut config::Report) -> Option<T>,

@@ -167,6 +167,7 @@ fn connections(span: config::Span) -> Connections {
             kind,
             span,
             value: connect(definition, yaml).unwrap(),
+            key_value: None,
         }
     });
     Connections::of(made.collect::<Vec<_>>())

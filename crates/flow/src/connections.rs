@@ -68,6 +68,7 @@ fn read_one(
         name: entry.key.clone(),
         kind: definition.name,
         span: entry.key_span,
+        key_value: definition.key_value.and_then(|as_store| as_store(&value)),
         value,
     })
 }

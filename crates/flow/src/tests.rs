@@ -133,6 +133,7 @@ const CONNECTIONS: &[ConnectionDefinition] = &[ConnectionDefinition {
             fields,
         }))
     },
+    key_value: None,
 }];
 
 /// The parts that the files of these tests may use.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use component::block::Block;
+use component::key_value::KeyValueStore;
 use expr::jq::Expression;
 use expr::template::Template;
 
@@ -43,8 +44,10 @@ pub(crate) struct Plan {
     pub transliterates: bool,
     /// How long a session lasts without a key.
     pub timeout: Duration,
-    /// The most sessions.
+    /// The most sessions in memory and data folder.
     pub sessions_max: usize,
+    /// The store that is shared with other engines and has the sessions in their place.
+    pub sessions_in: Option<Arc<dyn KeyValueStore>>,
     pub slots: Slots,
 }
 

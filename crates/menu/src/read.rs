@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use component::definition::BuildContext;
+use component::key_value::KeyValueStore;
 use config::{Entry, Node, Report, Span};
 
 use crate::check;
@@ -70,6 +71,7 @@ pub(crate) fn read(document: &Node, context: &mut BuildContext<'_>) -> Option<Pl
     let kept = kept.filter(|(name, slot)| is_kept(name, *slot));
     let kept = kept.map(|(name, slot)| (Arc::from(name), slot)).collect();
     let max = sessions.and_then(|it| number(it.get("max")?));
+    let sessions_in = sessions.and_then(|it| reading.read_place(it));
     let plan = Plan {
         languages: reading.languages.names.clone(),
         screens,
@@ -80,6 +82,7 @@ pub(crate) fn read(document: &Node, context: &mut BuildContext<'_>) -> Option<Pl
         transliterates,
         timeout,
         sessions_max: max.map_or(100_000, |it| it as usize),
+        sessions_in,
         slots: Slots {
             msisdn: msisdn?,
             ussd: ussd?,
@@ -230,6 +233,35 @@ impl Reading<'_, '_> {
         let diagnostic = self.context.report.error(BAD_MENU, node.span, message);
         diagnostic.hint(hint.unwrap_or_else(|| "name one of `screens`".to_owned()));
         None
+    }
+
+    /// The connection that has the sessions, when they are not in the data folder.
+    fn read_place(&mut self, sessions: &Node) -> Option<Arc<dyn KeyValueStore>> {
+        let node = sessions.get("in")?;
+        let name = node.as_str()?;
+        let connections = self.context.connections;
+        let found = connections.get(name);
+        let store = found.and_then(|it| it.key_value.clone());
+        let report = &mut *self.context.report;
+        if store.is_none() {
+            let message = match found {
+                Some(found) => format!("a `{}` connection keeps no sessions", found.kind),
+                None => format!("there is no connection `{}`", name.escape_debug()),
+            };
+            let usable = connections.iter().filter(|it| it.key_value.is_some());
+            let near = config::suggest(name, usable.map(|it| it.name.as_str()));
+            let hint = match near {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => "declare one of the kind `redis` under `use:`".to_owned(),
+            };
+            report.error(BAD_MENU, node.span, message).hint(hint);
+        }
+        if let Some(max) = sessions.get("max") {
+            let message = "`max` has no effect on sessions that are not in the data folder";
+            let diagnostic = report.error(BAD_MENU, max.span, message);
+            diagnostic.hint("bound the memory of the server, such as by `maxmemory` of Redis");
+        }
+        store
     }
 
     fn read_timeout(&mut self, node: Option<&Node>) -> Duration {

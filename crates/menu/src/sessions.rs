@@ -1,27 +1,29 @@
-//! The sessions of a menu: in memory, and each in the keyed state of the data folder before its
-//! answer is given. One request at a time works on a session; the others wait for it.
+//! The sessions of menus: one request at a time works on a session. They are in memory and, where
+//! there is one, in the data folder (`embedded`), or in a store that several engines share; there a
+//! lease keeps the other engines out (`lease`).
 
-use std::collections::{BTreeSet, HashMap};
+mod embedded;
+mod lease;
+
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use component::handler::Services;
+use component::key_value::{KeyValueStore, Version, Write};
 use component::state::{Measure, State, States};
-use journal::{Change, Keyed, Refusal};
 use message::{Fault, Kind, Origin};
 use sha2::{Digest, Sha256};
 use steps::KeyedStateHandle;
-use tokio::sync::{OnceCell, OwnedMutexGuard};
+use tokio::sync::OwnedMutexGuard;
 
-/// The table of all menus' sessions.
-const TABLE: &str = "menu-sessions";
+use embedded::Embedded;
+use lease::Lease;
+
 /// How long a session is known behind its end, so that requests that are repeated or late are told
 /// from new ones.
 const LINGER: Duration = Duration::from_secs(600);
-/// How many sessions are read at a time.
-const PAGE: usize = 1000;
-/// How many sessions that are gone are looked at with each that is written.
-const SWEEP: usize = 16;
 
 /// What a session goes by: a hash of its gateway, id and number, none of which is written anywhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -31,6 +33,15 @@ impl SessionKey {
     /// The key of a gateway's session.
     pub fn new(gateway: &str, session: &str, msisdn: &str) -> Self {
         Self(hash([gateway, session, msisdn]))
+    }
+
+    /// The name of the session in a store that others use too.
+    fn shared_name(&self, menu: &str) -> Vec<u8> {
+        let mut name = format!("intertie:menu:{menu}:");
+        for byte in self.0 {
+            name.push_str(&format!("{byte:02x}"));
+        }
+        name.into_bytes()
     }
 }
 
@@ -49,17 +60,11 @@ pub(crate) struct Stored {
     /// Until when it lasts, by the time of day.
     pub until: Duration,
     pub bytes: Bytes,
-    /// The time under which it is listed to be forgotten: never behind the one when it is.
-    listed: Duration,
 }
 
 impl Stored {
     pub fn new(until: Duration, bytes: Bytes) -> Self {
-        Self {
-            until,
-            bytes,
-            listed: until + LINGER,
-        }
+        Self { until, bytes }
     }
 
     fn encode(&self) -> Bytes {
@@ -69,233 +74,158 @@ impl Stored {
     }
 
     fn decode(bytes: &Bytes) -> Option<Self> {
-        let until = bytes.first_chunk().map(|it| u64::from_be_bytes(*it))?;
-        Some(Self::new(Duration::from_millis(until), bytes.slice(8..)))
+        let until = until(bytes)?;
+        Some(Self::new(until, bytes.slice(8..)))
     }
 }
 
-type Slot = Arc<tokio::sync::Mutex<Option<Stored>>>;
-
-#[derive(Default)]
-struct Inner {
-    slots: HashMap<SessionKey, Slot>,
-    /// When sessions can be forgotten, at the earliest.
-    expiry: BTreeSet<(Duration, SessionKey)>,
+/// Until when the session lasts that was encoded so.
+fn until(bytes: &[u8]) -> Option<Duration> {
+    let until = bytes.first_chunk().map(|it| u64::from_be_bytes(*it))?;
+    Some(Duration::from_millis(until))
 }
+
+/// Whether a session that was encoded so has ended: it may be forgotten before its time.
+fn is_over(bytes: &[u8], now: Duration) -> bool {
+    until(bytes).is_none_or(|until| until <= now)
+}
+
+type Lock = Arc<tokio::sync::Mutex<()>>;
 
 /// The sessions of a menu.
 pub(crate) struct Sessions {
-    disk: KeyedStateHandle,
-    /// What the keys of the menu begin with on the disk.
-    scope: [u8; 32],
-    inner: Mutex<Inner>,
-    is_read: OnceCell<()>,
+    menu: Arc<str>,
+    embedded: Embedded,
+    /// Those that requests work on.
+    locks: Mutex<HashMap<SessionKey, Lock>>,
 }
 
 impl State for Sessions {
     fn measures(&self, _: Instant) -> Vec<Measure> {
         vec![Measure {
             name: "menu_sessions",
-            help: "Sessions that are known, those included that are just over.",
-            value: self.lock().expiry.len() as f64,
+            help: "Sessions that this process keeps, those included that are just over.",
+            value: self.embedded.count() as f64,
         }]
     }
 }
 
-/// A session that one request works on.
-pub(crate) struct Entered {
-    sessions: Arc<Sessions>,
-    key: SessionKey,
-    guard: Option<OwnedMutexGuard<Option<Stored>>>,
-}
-
 impl Sessions {
-    /// Those of a menu of this name.
-    pub fn new(states: &States, menu: &str) -> Self {
+    /// Those of a menu of this name: in the data folder when there are `states` to find it by.
+    pub fn new(states: Option<&States>, menu: &str) -> Self {
+        let disk = states.map(|states| KeyedStateHandle::new(states, true));
         Self {
-            disk: KeyedStateHandle::new(states, true),
-            scope: hash([menu]),
-            inner: Mutex::default(),
-            is_read: OnceCell::new(),
+            menu: menu.into(),
+            embedded: Embedded::new(disk, hash([menu]), is_over),
+            locks: Mutex::default(),
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Sets how many sessions there may be in memory and data folder.
+    pub fn bound(&self, most: usize) {
+        self.embedded.bound(most);
     }
 
-    fn name(&self, key: &SessionKey) -> Bytes {
-        [self.scope, key.0].concat().into()
+    fn locks(&self) -> MutexGuard<'_, HashMap<SessionKey, Lock>> {
+        self.locks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads the sessions of an earlier run, once.
-    async fn read_once(&self) -> Result<(), Fault> {
-        let Some(keyed) = self.disk.keyed() else {
-            return Ok(());
-        };
-        let read = self.is_read.get_or_try_init(|| self.read(keyed));
-        read.await.map(drop).map_err(|refusal| {
-            let detail = "the sessions of before cannot be read";
-            Fault::new(Kind::Unavailable, Origin::Engine, detail).with_cause(refusal)
-        })
-    }
-
-    async fn read(&self, keyed: &Keyed) -> Result<(), Refusal> {
-        let mut after: Option<Bytes> = None;
-        loop {
-            let page = keyed
-                .scan(TABLE, &self.scope, after.as_deref(), PAGE)
-                .await?;
-            let Some((last, _)) = page.last() else {
-                return Ok(());
-            };
-            after = Some(last.clone());
-            let mut inner = self.lock();
-            for (name, value) in &page {
-                let key = name.get(32..).and_then(|it| it.try_into().ok());
-                if let (Some(key), Some(stored)) = (key, Stored::decode(value)) {
-                    let key = SessionKey(key);
-                    inner.expiry.insert((stored.listed, key));
-                    let slot = Arc::new(tokio::sync::Mutex::new(Some(stored)));
-                    inner.slots.insert(key, slot);
-                }
-            }
-        }
-    }
-
-    /// Waits until no other request works on the session.
+    /// Waits until no other request works on the session, on any engine that shares the store.
     ///
     /// # Errors
-    /// `unavailable` when sessions of before cannot be read.
-    pub async fn enter(self: &Arc<Self>, key: SessionKey) -> Result<Entered, Fault> {
-        self.read_once().await?;
-        let slot = Arc::clone(self.lock().slots.entry(key).or_default());
-        Ok(Entered {
-            sessions: Arc::clone(self),
+    /// When the sessions cannot be read.
+    pub async fn enter<'a>(
+        &'a self,
+        key: SessionKey,
+        shared: Option<&'a Arc<dyn KeyValueStore>>,
+        services: &'a dyn Services,
+    ) -> Result<Entered<'a>, Fault> {
+        let lock = Arc::clone(self.locks().entry(key).or_default());
+        let locked = Locked {
+            sessions: self,
             key,
-            guard: Some(slot.lock_owned().await),
+            guard: Some(lock.lock_owned().await),
+        };
+        // Whoever stands in for other systems has none of them.
+        let shared = shared.filter(|_| !services.stands_in());
+        let name = match shared {
+            Some(_) => key.shared_name(&self.menu),
+            None => key.0.to_vec(),
+        };
+        let (store, lease): (&dyn KeyValueStore, _) = match shared {
+            Some(store) => (&**store, Some(Lease::take(store, &name, services).await?)),
+            None => (&self.embedded, None),
+        };
+        let entry = store.get(&name, services).await?;
+        let found = entry.and_then(|it| Some((Stored::decode(&it.value)?, it.version)));
+        Ok(Entered {
+            store,
+            name,
+            services,
+            found,
+            _lease: lease,
+            _locked: locked,
         })
-    }
-
-    /// Forgets sessions whose time is over, and gives them. When there are too many, those that
-    /// have ended go before their time.
-    fn sweep(&self, now: Duration, max: usize) -> Vec<SessionKey> {
-        let mut inner = self.lock();
-        let mut gone = Vec::new();
-        for _ in 0..SWEEP {
-            let Some((at, key)) = inner.expiry.first().copied() else {
-                break;
-            };
-            let is_full = inner.expiry.len() >= max;
-            if at > now && !is_full {
-                break;
-            }
-            let Some(slot) = inner.slots.get(&key).cloned() else {
-                inner.expiry.pop_first();
-                continue;
-            };
-            // A request works on it, or is about to.
-            if Arc::strong_count(&slot) > 2 {
-                break;
-            }
-            let Ok(mut stored) = slot.try_lock() else {
-                break;
-            };
-            let Some(stored) = stored.as_mut() else {
-                inner.expiry.pop_first();
-                continue;
-            };
-            let due = stored.until + LINGER;
-            if due > at {
-                stored.listed = due;
-                inner.expiry.pop_first();
-                inner.expiry.insert((due, key));
-                continue;
-            }
-            if due > now && stored.until > now {
-                break;
-            }
-            inner.expiry.pop_first();
-            inner.slots.remove(&key);
-            gone.push(key);
-        }
-        gone
     }
 }
 
-impl Entered {
+/// Lets the next request of this engine work on a session.
+struct Locked<'a> {
+    sessions: &'a Sessions,
+    key: SessionKey,
+    guard: Option<OwnedMutexGuard<()>>,
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        self.guard = None;
+        let mut locks = self.sessions.locks();
+        // Another request may wait for it, and has a copy then.
+        let is_unused = |lock: &Lock| Arc::strong_count(lock) == 1;
+        if locks.get(&self.key).is_some_and(is_unused) {
+            locks.remove(&self.key);
+        }
+    }
+}
+
+/// A session that one request works on.
+pub(crate) struct Entered<'a> {
+    store: &'a dyn KeyValueStore,
+    name: Vec<u8>,
+    services: &'a dyn Services,
+    found: Option<(Stored, Version)>,
+    /// What keeps other engines out; given back before the lock of this one.
+    _lease: Option<Lease>,
+    _locked: Locked<'a>,
+}
+
+impl Entered<'_> {
     /// The session, if it is known.
     pub fn stored(&self) -> Option<&Stored> {
-        self.guard.as_ref()?.as_ref()
+        self.found.as_ref().map(|(stored, _)| stored)
     }
 
-    /// Keeps the session. It is on the disk then, where there is a data folder.
+    /// Keeps the session. It is in the data folder then, where there is one, or in the store that
+    /// is shared.
     ///
     /// # Errors
-    /// `unavailable` when there are too many sessions, or when the disk refuses it.
-    pub async fn keep(
-        &mut self,
-        mut stored: Stored,
-        now: Duration,
-        max: usize,
-    ) -> Result<(), Fault> {
-        let sessions = Arc::clone(&self.sessions);
-        let gone = sessions.sweep(now, max);
-        let is_new = self.stored().is_none();
-        if is_new && sessions.lock().expiry.len() >= max {
-            let detail = "there are too many sessions";
+    /// When the disk or the store refuses it; `unavailable` when there are too many sessions, or
+    /// when another engine has changed it since: this one has not been heard of for long.
+    pub async fn keep(&mut self, stored: Stored) -> Result<(), Fault> {
+        let now = self.services.wall();
+        let write = Write {
+            expected: self.found.as_ref().map(|(_, version)| *version),
+            value: stored.encode(),
+            ttl: (stored.until + LINGER).saturating_sub(now),
+        };
+        let (store, services) = (self.store, self.services);
+        let written = store.compare_and_set(&self.name, write, services).await?;
+        let Some(version) = written else {
+            let detail = "another engine has changed the session meanwhile";
             return Err(Fault::new(Kind::Unavailable, Origin::Engine, detail));
-        }
-        if let Some(keyed) = sessions.disk.keyed() {
-            let forgotten = gone.iter().filter(|key| **key != self.key);
-            let mut changes: Vec<Change> = forgotten
-                .map(|key| Change::Delete {
-                    table: TABLE.into(),
-                    key: sessions.name(key),
-                })
-                .collect();
-            changes.push(Change::Put {
-                table: TABLE.into(),
-                key: sessions.name(&self.key),
-                value: stored.encode(),
-            });
-            keyed.write(changes).await.map_err(|refusal| {
-                let detail = "the session cannot be kept";
-                Fault::new(Kind::Unavailable, Origin::Engine, detail).with_cause(refusal)
-            })?;
-        }
-        let before = self.stored().map(|it| it.listed);
-        let mut inner = sessions.lock();
-        if before.is_none_or(|before| stored.listed < before) {
-            if let Some(before) = before {
-                inner.expiry.remove(&(before, self.key));
-            }
-            inner.expiry.insert((stored.listed, self.key));
-        } else if let Some(before) = before {
-            // It is listed anew when its turn comes, not with each key.
-            stored.listed = before;
-        }
-        drop(inner);
-        if let Some(place) = &mut self.guard {
-            **place = Some(stored);
-        }
+        };
+        self.found = Some((stored, version));
         Ok(())
-    }
-}
-
-impl Drop for Entered {
-    fn drop(&mut self) {
-        let is_known = self.stored().is_some();
-        self.guard = None;
-        if is_known {
-            return;
-        }
-        let mut inner = self.sessions.lock();
-        // Another request may wait for it, and has a copy then.
-        let is_unused = |slot: &Slot| Arc::strong_count(slot) == 1;
-        if inner.slots.get(&self.key).is_some_and(is_unused) {
-            inner.slots.remove(&self.key);
-        }
     }
 }
 

@@ -102,7 +102,7 @@ struct Menu {
     /// by `'`. One that stays turns its page to UCS-2, which holds 80 characters.
     #[schemars(extend("default" = false))]
     transliterate: Option<bool>,
-    /// How long sessions are kept.
+    /// Where and how long sessions are kept.
     sessions: Option<SessionsConfig>,
     /// Keys that several screens have.
     keys: Option<Keys>,
@@ -113,7 +113,7 @@ struct Menu {
     screens: BTreeMap<String, Screen>,
 }
 
-/// How long sessions are kept.
+/// Where and how long sessions are kept.
 #[derive(JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(inline)]
@@ -122,7 +122,11 @@ struct SessionsConfig {
     /// The time between two keys after which a session is over, from 10s to 1h.
     #[schemars(extend("default" = "3m"))]
     timeout: Option<config::Duration>,
-    /// The most sessions, from 1 to 1000000; further ones are refused.
+    /// The connection, of the kind `redis`, that sessions are kept in: several engines that share
+    /// it take turns in a session. The default is the data folder of this engine.
+    #[serde(rename = "in")]
+    place: Option<String>,
+    /// The most sessions in the data folder, from 1 to 1000000; further ones are refused.
     #[schemars(extend("default" = 100_000), range(min = 1, max = 1_000_000))]
     max: Option<u64>,
 }

@@ -31,11 +31,13 @@ const VALUE_MAX: usize = 64 * 1024;
 pub(crate) fn build(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Step>> {
     let plan = read::read(node, context)?;
     let gateway = node.get("from")?.get("ussd")?.get("gateway")?.as_str()?;
-    let states = context.surroundings.states;
+    let is_shared = plan.sessions_in.is_some();
+    let states = Some(context.surroundings.states).filter(|_| !is_shared);
     let menu = Arc::clone(context.flow);
     // Made before it is known whether it is needed: states are locked while one is made.
     let made = Sessions::new(states, &menu);
-    let sessions = context.state("sessions", gateway, || made);
+    let sessions = context.state("sessions", (gateway, is_shared), || made);
+    sessions.bound(plan.sessions_max);
     Some(Box::new(Menu {
         plan,
         gateway: gateway.into(),
@@ -104,7 +106,8 @@ impl Menu {
         services: &dyn Services,
     ) -> Result<Shown, Fault> {
         let key = SessionKey::new(&self.gateway, &input.session, &input.msisdn);
-        let mut entered = self.sessions.enter(key).await?;
+        let shared = self.plan.sessions_in.as_ref();
+        let mut entered = self.sessions.enter(key, shared, services).await?;
         let now = services.wall();
         let mut known = entered
             .stored()
@@ -164,7 +167,7 @@ impl Menu {
 
     async fn keep(
         &self,
-        entered: &mut crate::sessions::Entered,
+        entered: &mut crate::sessions::Entered<'_>,
         session: &Session,
         now: Duration,
     ) -> Result<(), Fault> {
@@ -176,9 +179,7 @@ impl Menu {
             true => now,
             false => now + self.plan.timeout,
         };
-        entered
-            .keep(Stored::new(until, bytes), now, self.plan.sessions_max)
-            .await
+        entered.keep(Stored::new(until, bytes)).await
     }
 }
 

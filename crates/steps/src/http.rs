@@ -40,6 +40,7 @@ pub const DEFINITION: ConnectionDefinition = ConnectionDefinition {
     schema: config::schema_for::<HttpConfig>,
     missing: None,
     build,
+    key_value: None,
 };
 
 /// An HTTP system.

@@ -225,6 +225,7 @@ fn connections(states: &States) -> Connections {
             end: 0,
         },
         value,
+        key_value: None,
     };
     let known = vec![
         connection("crm", "http", Arc::new(crm)),

@@ -28,6 +28,7 @@ pub const DEFINITION: ConnectionDefinition = ConnectionDefinition {
     schema: config::schema_for::<RabbitmqConfig>,
     missing: None,
     build,
+    key_value: None,
 };
 
 const SCHEMES: [Scheme; 2] = [("amqp", 5672, false), ("amqps", 5671, true)];

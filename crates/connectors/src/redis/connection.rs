@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use component::definition::{ConnectionContext, ConnectionDefinition};
+use component::key_value::AsKeyValueStore;
 use config::{AnyValue, Node, Spanned, Value};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -25,7 +26,13 @@ pub const DEFINITION: ConnectionDefinition = ConnectionDefinition {
         false => Some("this build has no driver for redis"),
     },
     build,
+    key_value: AS_KEY_VALUE_STORE,
 };
+
+#[cfg(feature = "redis")]
+const AS_KEY_VALUE_STORE: Option<AsKeyValueStore> = Some(super::key_value::of);
+#[cfg(not(feature = "redis"))]
+const AS_KEY_VALUE_STORE: Option<AsKeyValueStore> = None;
 
 const SCHEMES: [Scheme; 2] = [("redis", 6379, false), ("rediss", 6379, true)];
 /// The most databases that a server can have.

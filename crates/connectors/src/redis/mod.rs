@@ -1,4 +1,4 @@
-//! Redis: commands as steps; streams and channels as sources.
+//! Redis: commands as steps; streams and channels as sources; a store of values by key.
 
 #[cfg(feature = "redis")]
 mod channel;
@@ -8,6 +8,8 @@ pub mod connection;
 mod delivery;
 #[cfg(feature = "redis")]
 mod failure;
+#[cfg(feature = "redis")]
+mod key_value;
 #[cfg(feature = "redis")]
 pub mod link;
 pub mod outcome;

@@ -26,6 +26,7 @@ pub const DEFINITION: ConnectionDefinition = ConnectionDefinition {
         false => Some("this build has no driver for smtp"),
     },
     build,
+    key_value: None,
 };
 
 /// The ports of RFC 6409 (section 3.1) and RFC 8314 (section 7.3).

@@ -30,6 +30,7 @@ pub const DEFINITION: ConnectionDefinition = ConnectionDefinition {
     schema: config::schema_for::<SoapConfig>,
     missing: None,
     build,
+    key_value: None,
 };
 
 /// A SOAP service.

@@ -25,6 +25,7 @@ macro_rules! server {
             schema: config::schema_for::<$config>,
             missing: drivers::missing(Dialect::$dialect),
             build: $build,
+            key_value: None,
         };
 
         /// A database on a server.

@@ -23,6 +23,7 @@ pub const DEFINITION: ConnectionDefinition = ConnectionDefinition {
     schema: config::schema_for::<SqliteConfig>,
     missing: drivers::missing(Dialect::Sqlite),
     build,
+    key_value: None,
 };
 
 /// A database in a file.

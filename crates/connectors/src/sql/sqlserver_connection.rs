@@ -23,6 +23,7 @@ pub const SQLSERVER: ConnectionDefinition = ConnectionDefinition {
     schema: config::schema_for::<SqlServerConfig>,
     missing: drivers::missing(Dialect::SqlServer),
     build,
+    key_value: None,
 };
 
 const SCHEMES: &[Scheme] = &[("sqlserver", 1433, false), ("mssql", 1433, false)];

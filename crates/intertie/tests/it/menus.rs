@@ -1,6 +1,8 @@
 //! Menus as gateways see them: dialogues over HTTP, requests that are repeated, late, foreign or
 //! hostile, engines that are killed in the middle.
 
+mod shared;
+
 use std::fs;
 use std::sync::{Arc, Mutex};
 use std::thread;
