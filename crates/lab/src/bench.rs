@@ -27,6 +27,7 @@ mod system;
 mod table;
 mod template;
 mod tokens;
+mod ussd;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -40,6 +41,7 @@ use plan::Plan;
 use plan::glu::GluArgs;
 use plan::http::HttpArgs;
 use plan::map::MapArgs;
+use plan::ussd::UssdArgs;
 use results::Results;
 use streams::StreamArgs;
 use system::Programs;
@@ -78,6 +80,11 @@ enum Suite {
     /// and POSTGRES_BIN name others than those that are installed. Redpanda Connect and Apache
     /// Camel are looked for as `map` does.
     Glu(Box<GluArgs>),
+    /// Measure USSD menus: dialogues of five steps, with SQL, REST, SOAP and RabbitMQ behind them,
+    /// and with a slow service behind three queues.
+    ///
+    /// RabbitMQ and PostgreSQL are looked for as `glu` does.
+    Ussd(Box<UssdArgs>),
     /// Make faults under load and look for every acknowledged message.
     ///
     /// Broker, database, services and the engine itself are killed, stopped or made short of
@@ -130,6 +137,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         Suite::Http(arguments) => measure(programs()?, |programs| arguments.plan(programs)),
         Suite::Map(arguments) => measure(programs()?, |programs| arguments.plan(programs)),
         Suite::Glu(arguments) => measure(programs()?, |programs| arguments.plan(programs)),
+        Suite::Ussd(arguments) => measure(programs()?, |_| Ok(arguments.plan())),
         Suite::Faults(arguments) => Ok(exit_code(faults::run(&arguments, programs)?)),
         Suite::Streams(arguments) => Ok(exit_code(streams::run(&arguments, programs)?)),
         Suite::Report {

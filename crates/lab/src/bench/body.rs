@@ -17,21 +17,20 @@ const SIZE_MIN: usize = "{\"id\":12345678,\"payload\":[\"a\"]}".len();
 /// The characters of a string, as the published measurements have it.
 const STRING: usize = 10;
 
-/// A text with a number in it.
+/// A text with a number in it, once or several times.
 #[derive(Clone, Debug)]
 pub(crate) struct Numbered {
     text: Vec<u8>,
-    /// Where the number begins; behind the end in a text without one.
-    at: usize,
+    /// Where the number begins.
+    at: Vec<usize>,
 }
 
 impl Numbered {
     fn new(text: String) -> Self {
         let number = FIRST.to_string();
-        let at = text.find(&number).unwrap_or(text.len());
         Self {
+            at: text.match_indices(&number).map(|(at, _)| at).collect(),
             text: text.into_bytes(),
-            at,
         }
     }
 
@@ -39,17 +38,19 @@ impl Numbered {
     pub fn behind(&self, head: &[u8]) -> Self {
         Self {
             text: [head, &self.text].concat(),
-            at: self.at + head.len(),
+            at: self.at.iter().map(|at| at + head.len()).collect(),
         }
     }
 
     /// The text with this number, which is brought into range.
     pub fn with(&mut self, number: u64) -> &[u8] {
-        let mut rest = FIRST + number % NUMBERS;
-        let digits = self.text.get_mut(self.at..self.at + DIGITS);
-        for digit in digits.unwrap_or_default().iter_mut().rev() {
-            *digit = b'0' + (rest % 10) as u8;
-            rest /= 10;
+        for at in &self.at {
+            let mut rest = FIRST + number % NUMBERS;
+            let digits = self.text.get_mut(*at..*at + DIGITS);
+            for digit in digits.unwrap_or_default().iter_mut().rev() {
+                *digit = b'0' + (rest % 10) as u8;
+                rest /= 10;
+            }
         }
         &self.text
     }
@@ -67,7 +68,7 @@ impl Numbered {
         let at = memchr::memmem::find(text, digits.as_bytes())?;
         Some(Self {
             text: text.to_vec(),
-            at,
+            at: vec![at],
         })
     }
 
@@ -183,6 +184,14 @@ impl Bodies {
             sent: json,
             expected: Expected::new(expected, false),
         })
+    }
+
+    /// A text, and the text that must come back.
+    pub fn text(sent: String, expected: String) -> Self {
+        Self {
+            sent: Numbered::new(sent),
+            expected: Expected::new(Numbered::new(expected), false),
+        }
     }
 
     /// A JSON body, and the JSON that must come back, in which the least number stands once.

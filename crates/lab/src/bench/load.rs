@@ -47,6 +47,9 @@ pub(crate) struct Plan {
     /// Requests a second in all; without it each user sends when its reply has come.
     pub rate: Option<f64>,
     pub bodies: Bodies,
+    /// What follows for the same user and with the same number: the rest of a dialogue, over
+    /// HTTP/1.1.
+    pub dialogue: Option<Dialogue>,
     /// The status of a good reply.
     pub status: u16,
     /// Where good replies are noted.
@@ -55,6 +58,16 @@ pub(crate) struct Plan {
     pub tokens: Option<Arc<Tokens>>,
     /// The cores of the generator; one thread on each.
     pub cores: Vec<usize>,
+}
+
+/// The requests behind the first one of a dialogue.
+#[derive(Clone)]
+pub(crate) struct Dialogue {
+    pub rest: Vec<Bodies>,
+    /// How long the user thinks before each of them.
+    pub think: Duration,
+    /// Whether a dialogue counts once, with the latency of its last reply; else each reply counts.
+    pub counts_once: bool,
 }
 
 /// What one thread's connections share.

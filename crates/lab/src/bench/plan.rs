@@ -3,6 +3,7 @@
 pub(super) mod glu;
 pub(super) mod http;
 pub(super) mod map;
+pub(super) mod ussd;
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -7,7 +7,7 @@ pub(super) mod text;
 use std::fmt::Write;
 
 use super::results::Results;
-use super::scenario::{GLU_SUITE, MAP_SUITE};
+use super::scenario::{GLU_SUITE, MAP_SUITE, USSD_SUITE};
 pub(super) use sections::systems;
 use text::escape;
 
@@ -18,6 +18,7 @@ pub(super) fn html(results: &Results) -> String {
     let title = match results.suite.as_str() {
         GLU_SUITE => "Intertie integration benchmark",
         MAP_SUITE => "Intertie mapping benchmark",
+        USSD_SUITE => "Intertie USSD benchmark",
         _ => "Intertie HTTP benchmark",
     };
     let mut page = String::new();

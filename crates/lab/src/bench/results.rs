@@ -43,6 +43,8 @@ pub(crate) enum Variant {
     Warm,
     /// Each token is presented once.
     Cold,
+    /// Users think so many milliseconds before each request of a dialogue but the first.
+    Think(u64),
 }
 
 impl Variant {
@@ -75,6 +77,7 @@ impl Case {
             Variant::Queues(count) => text.push_str(&format!(", {count} queues")),
             Variant::Detached => text.push_str(", last leg detached"),
             Variant::Warm => text.push_str(&format!(", {IN_TURN} tokens in turn, all known")),
+            Variant::Think(time) => text.push_str(&format!(", {time} ms before each key")),
             Variant::Cold => text.push_str(", a new token for each request"),
         }
         text
@@ -82,7 +85,8 @@ impl Case {
 
     /// Whether the systems' speed decides the throughput.
     pub fn is_saturating(&self) -> bool {
-        self.rate.is_none() && self.delay_ms == 0.0
+        let thinks = matches!(self.variant, Variant::Think(_));
+        self.rate.is_none() && self.delay_ms == 0.0 && !thinks
     }
 }
 

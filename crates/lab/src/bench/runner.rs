@@ -70,7 +70,7 @@ fn parts(
     if !works().any(Work::has_broker) {
         return Ok(None);
     }
-    let is_complex = works().any(|work| work == Work::Orchestrate);
+    let is_complex = works().any(Work::is_complex);
     Parts::start(folder, cores, &programs.own, is_complex).map(Some)
 }
 

@@ -18,6 +18,7 @@ use super::scenario::{Scenario, Side, System, Work};
 use super::stats::Stats;
 use super::system::{self, Place, Programs};
 use super::tokens::{self, IN_TURN, Issuer, KeyFiles, Tokens};
+use super::ussd;
 use crate::pki::{self, Identity};
 use crate::units;
 
@@ -207,9 +208,13 @@ impl Bench {
         };
         let is_plain = matches!(system, System::Direct | System::Passthrough);
         let work = if is_plain { Work::Relay } else { scenario.work };
-        let bodies = match scenario.work.maps() {
-            true => mapping::bodies(work),
-            false => Bodies::new(case.bytes, work == Work::ToXml)?,
+        let (bodies, dialogue) = match work {
+            Work::Menu(behind) => {
+                let (first, dialogue) = ussd::dialogue(behind, case)?;
+                (first, Some(dialogue))
+            }
+            _ if scenario.work.maps() => (mapping::bodies(work), None),
+            _ => (Bodies::new(case.bytes, work == Work::ToXml)?, None),
         };
         Ok(Plan {
             address: stubs.for_clients(),
@@ -219,6 +224,7 @@ impl Bench {
             streams: case.streams,
             rate: case.rate,
             bodies,
+            dialogue,
             status: 200,
             ledger: None,
             tokens: stubs.tokens.clone(),

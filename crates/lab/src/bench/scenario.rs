@@ -70,6 +70,19 @@ pub(crate) enum Work {
     Await,
     /// Database, REST, SOAP, database and broker are asked one after the other.
     Orchestrate,
+    /// A dialogue of a USSD menu, with this behind its last screen.
+    Menu(Behind),
+}
+
+/// What a menu does before its last screen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Behind {
+    /// Nothing.
+    Nothing,
+    /// What [`Work::Orchestrate`] does.
+    Orchestrate,
+    /// It asks a slow back end through queues of a broker, and waits.
+    Await,
 }
 
 impl Work {
@@ -88,7 +101,13 @@ impl Work {
 
     /// Whether it takes a broker.
     pub fn has_broker(self) -> bool {
-        matches!(self, Self::Enqueue | Self::Await | Self::Orchestrate)
+        let is_menu = matches!(self, Self::Menu(behind) if behind != Behind::Nothing);
+        is_menu || matches!(self, Self::Enqueue | Self::Await | Self::Orchestrate)
+    }
+
+    /// Whether it takes a database and a SOAP service.
+    pub fn is_complex(self) -> bool {
+        matches!(self, Self::Orchestrate | Self::Menu(Behind::Orchestrate))
     }
 }
 
@@ -113,6 +132,7 @@ impl Scenario {
             Work::Relay | Work::Locked(_) | Work::ToXml => "/passthrough",
             Work::Map | Work::Compute => "/map",
             Work::Enqueue | Work::Await | Work::Orchestrate => "/orders",
+            Work::Menu(_) => "/ussd",
         }
     }
 }
@@ -121,6 +141,7 @@ impl Scenario {
 pub(crate) const HTTP_SUITE: &str = "http";
 pub(crate) const MAP_SUITE: &str = "map";
 pub(crate) const GLU_SUITE: &str = "glu";
+pub(crate) const USSD_SUITE: &str = "ussd";
 
 /// The scenarios of `intertie-bench http`, in the order of the published table.
 pub(crate) const HTTP: [Scenario; 9] = [
@@ -262,9 +283,35 @@ pub(crate) const GLU: [Scenario; 3] = [
     },
 ];
 
+/// The scenarios of `intertie-bench ussd`.
+pub(crate) const USSD: [Scenario; 3] = [
+    Scenario {
+        name: "menu",
+        title: "USSD menu: five screens, no back end",
+        front: Side::H1Clear,
+        back: Side::H1Clear,
+        work: Work::Menu(Behind::Nothing),
+    },
+    Scenario {
+        name: "menu-complex",
+        title: "USSD menu, SQL, REST, SOAP, SQL and RabbitMQ behind its last screen",
+        front: Side::H1Clear,
+        back: Side::H1Clear,
+        work: Work::Menu(Behind::Orchestrate),
+    },
+    Scenario {
+        name: "menu-latency",
+        title: "USSD menu, three queues of RabbitMQ in turn, a slow REST service behind them",
+        front: Side::H1Clear,
+        back: Side::H1Clear,
+        work: Work::Menu(Behind::Await),
+    },
+];
+
 /// The scenarios of all suites.
 pub(crate) fn all() -> impl Iterator<Item = &'static Scenario> {
-    HTTP.iter().chain(&JWT).chain(&MAP).chain(&GLU)
+    let integration = GLU.iter().chain(&USSD);
+    HTTP.iter().chain(&JWT).chain(&MAP).chain(integration)
 }
 
 /// The scenario of this name.
@@ -377,6 +424,12 @@ impl System {
     /// Why it has no part in a scenario, if it has none.
     pub fn refuses(self, scenario: &Scenario) -> Option<&'static str> {
         let is_mixed = scenario.front != scenario.back;
+        if matches!(scenario.work, Work::Menu(_)) {
+            return match self {
+                Self::Intertie | Self::Baseline => None,
+                _ => Some("has no menus"),
+            };
+        }
         if scenario.work.has_broker() {
             return match self {
                 Self::Intertie | Self::Baseline | Self::Camel => None,
@@ -431,7 +484,7 @@ mod tests {
             System::RedpandaConnect,
             System::Camel,
         ];
-        assert_eq!(systems.map(count), [17, 7, 7, 4, 8, 4, 5]);
+        assert_eq!(systems.map(count), [20, 7, 7, 4, 8, 4, 5]);
         assert_eq!(find("h2-h1").unwrap().back, Side::H1Tls);
         assert!(find("h3").is_none());
     }

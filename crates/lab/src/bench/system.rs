@@ -17,6 +17,7 @@ const NGINX: &str = include_str!("../../peers/nginx.conf");
 const HAPROXY: &str = include_str!("../../peers/haproxy.cfg");
 const ENVOY: &str = include_str!("../../peers/envoy.yaml");
 const INTERTIE: &str = include_str!("../../peers/intertie.yaml");
+const MENU: &str = include_str!("../../peers/ussd/menu.yaml");
 const REDPANDA_CONNECT: &str = include_str!("../../peers/redpanda-connect/config.yaml");
 const CAMEL: &str = include_str!("../../peers/camel/route.yaml");
 
@@ -130,7 +131,9 @@ pub(crate) fn set_up(
     programs: &Programs,
 ) -> anyhow::Result<Setup> {
     fs::create_dir_all(place.folder)?;
+    let has_menu = matches!(place.scenario.work, Work::Menu(_));
     let (name, template) = match system {
+        System::Intertie | System::Baseline if has_menu => ("flow.yaml", MENU),
         System::Intertie | System::Passthrough | System::Baseline => ("flow.yaml", INTERTIE),
         System::Nginx => ("nginx.conf", NGINX),
         System::HaProxy => ("haproxy.cfg", HAPROXY),
@@ -193,7 +196,12 @@ fn add_arguments(
     match system {
         System::Intertie | System::Passthrough | System::Baseline => {
             let admin = super::process::free_address()?.to_string();
-            command.arg("run").arg(file);
+            // What an earlier sample has left there is none of this one's.
+            let data = folder.join("data");
+            if data.exists() {
+                fs::remove_dir_all(&data)?;
+            }
+            command.arg("run").arg(file).arg("--data").arg(data);
             command.args(["--workers", "1", "--admin", &admin]);
         }
         System::Nginx => {

@@ -33,7 +33,9 @@ pub(crate) fn landmarks(case: &Case) -> Vec<Landmark> {
         ("complex", ..) => &["complex"],
         ("latency", Variant::Queues(1), 100.0) => &["latency-100ms-1-silo"],
         ("latency", Variant::Queues(3), 100.0) => &["latency-100ms-3-silos"],
-        ("latency", _, 3000.0) => &["latency-3000ms"],
+        ("menu-complex", ..) => &["ussd"],
+        ("menu-latency", _, 100.0) => &["latency-100ms-3-silos"],
+        ("latency" | "menu-latency", _, 3000.0) => &["latency-3000ms"],
         _ => &[],
     };
     let rows = TABLE.lines().map(fields).filter_map(|fields| {
@@ -81,6 +83,7 @@ pub(crate) fn lines(case: &Case, rows: &[&Row]) -> Vec<String> {
         lines.extend(per_second(rows, &landmarks));
     }
     lines.extend(lock(case, rows));
+    lines.extend(rows.iter().filter_map(|row| waiting(case, row)));
     for row in rows {
         let name = row.system.name();
         if let Some(flight) = row.median.flight {
@@ -101,6 +104,19 @@ pub(crate) fn lines(case: &Case, rows: &[&Row]) -> Vec<String> {
         }
     }
     lines
+}
+
+/// How many transactions there are of those that subscribers and the slow service allow.
+fn waiting(case: &Case, row: &Row) -> Option<String> {
+    let is_it = case.scenario == "menu-latency" && case.delay_ms > 0.0;
+    let ideal = case.streams.users() as f64 / (case.delay_ms / 1e3);
+    is_it.then(|| {
+        format!(
+            "{}: {:.1} % of subscribers / delay",
+            row.system.name(),
+            row.median.throughput / ideal * 100.0
+        )
+    })
 }
 
 /// What tokens cost beside an open flow that gets the same requests.
@@ -158,6 +174,9 @@ mod tests {
         assert_eq!(tps("latency", Variant::Queues(1), 100.0), [350.0]);
         assert_eq!(tps("latency", Variant::Queues(3), 100.0), [702.0]);
         assert_eq!(tps("latency", Variant::Queues(1), 3000.0), [90.0]);
+        assert_eq!(tps("menu-complex", Variant::Plain, 0.0), [914.9]);
+        assert_eq!(tps("menu-latency", Variant::Queues(3), 100.0), [702.0]);
+        assert!(tps("menu", Variant::Plain, 0.0).is_empty());
         assert!(tps("h1c", Variant::Plain, 0.0).is_empty());
         let straight = &landmarks(&case("straight", Variant::Plain, 0.0))[0];
         assert_eq!(straight.error_percent, Some(1.22));

@@ -13,8 +13,9 @@ use super::super::outcome::RunFacts;
 use super::super::process::{self, Process};
 use super::super::results::{Case, Figures, Flight, Variant};
 use super::super::sample::{Bench, SETTLE, Stubs, facts, figures};
-use super::super::scenario::{Scenario, System, Work};
+use super::super::scenario::{Behind, Scenario, System, Work};
 use super::super::stats::Stats;
+use super::super::ussd;
 use super::amqp::Client;
 use super::bodies::{self, Flow};
 use super::drain::Drain;
@@ -108,22 +109,42 @@ impl Bench {
         parts: &Parts,
         queues: &[String],
     ) -> anyhow::Result<(Figures, RunFacts)> {
-        let is_complex = scenario.work == Work::Orchestrate;
-        let flow = match is_complex {
+        let is_complex = scenario.work.is_complex();
+        let mut flow = match is_complex {
             true => bodies::order(),
             false => bodies::straight(case.bytes)?,
         };
+        let (mut dialogue, mut is_drained) = (None, true);
+        if let Work::Menu(behind) = scenario.work {
+            let (first, rest) = ussd::dialogue(behind, case)?;
+            flow.http = first;
+            dialogue = Some(rest);
+            // The system itself takes what it puts into its queues.
+            is_drained = behind != Behind::Await;
+        }
         let database = parts.database.as_ref().filter(|_| is_complex);
         database.map_or(Ok(()), |database| database.clear())?;
         let ledger = Arc::new(Ledger::new());
         let queue = queues.first().context("no queue")?;
-        let drain = Drain::start(parts.broker.address, queue, flow.queued.clone(), &ledger)?;
+        let drain = match is_drained {
+            true => {
+                let queued = flow.queued.clone();
+                Some(Drain::start(parts.broker.address, queue, queued, &ledger)?)
+            }
+            false => None,
+        };
         let backend = stubs.for_clients();
         let (running, address) = self.begin(system, scenario, case, backend, queues)?;
-        let plan = self.http_plan(scenario, case, address, flow, &ledger);
+        let plan = Plan {
+            dialogue,
+            ..self.http_plan(scenario, case, address, flow, &ledger)
+        };
         let beside = || [self.beside(stubs), parts.family()].concat();
         let warm_up = self.warm_up_of(system);
         let mut figures = self.measure(&plan, Some(&running.process), warm_up, &beside)?;
+        let Some(drain) = drain else {
+            return Ok((figures, running.facts));
+        };
         let mut delivered = drain.finish()?;
         if let Some(database) = database {
             delivered.missing += ledger.missing_of(&database.orders()?);
@@ -148,6 +169,7 @@ impl Bench {
             streams: case.streams,
             rate: case.rate,
             bodies: flow.http,
+            dialogue: None,
             status: if scenario.work == Work::Enqueue {
                 202
             } else {

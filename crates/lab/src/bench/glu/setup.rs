@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::Context;
 
 use super::super::results::{Case, Variant};
-use super::super::scenario::{Scenario, System, Work};
+use super::super::scenario::{Behind, Scenario, System, Work};
 use super::super::system::{self, Programs, Setup};
 use super::super::template::Values;
 use super::parts::Addresses;
@@ -38,6 +38,11 @@ fn template(system: System, work: Work) -> Option<(&'static str, &'static str)> 
             include_str!(concat!("../../../peers/glu/", $name))
         };
     }
+    macro_rules! menu {
+        ($name:literal) => {
+            include_str!(concat!("../../../peers/ussd/", $name))
+        };
+    }
     // Both builds do the same work.
     let system = match system {
         System::Baseline => System::Intertie,
@@ -47,6 +52,8 @@ fn template(system: System, work: Work) -> Option<(&'static str, &'static str)> 
         (System::Intertie, Work::Enqueue) => ("flow.yaml", peer!("intertie-straight.yaml")),
         (System::Intertie, Work::Await) => ("flow.yaml", peer!("intertie-latency.yaml")),
         (System::Intertie, Work::Orchestrate) => ("flow.yaml", peer!("intertie-complex.yaml")),
+        (System::Intertie, Work::Menu(Behind::Orchestrate)) => ("flow.yaml", menu!("complex.yaml")),
+        (System::Intertie, Work::Menu(Behind::Await)) => ("flow.yaml", menu!("latency.yaml")),
         (System::Camel, Work::Enqueue) => ("routes.yaml", peer!("camel-straight.yaml")),
         (System::Camel, Work::Await) => ("routes.yaml", peer!("camel-latency.yaml")),
         (System::Camel, Work::Orchestrate) => ("routes.yaml", peer!("camel-complex.yaml")),

@@ -1,11 +1,12 @@
 //! A user over HTTP/1.1: one write for a request, and a head that repeats itself is read once.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 
 use super::Work;
+use crate::bench::body::{Expected, Numbered};
 use crate::bench::stats::Failure;
 use crate::wire::{BodyLength, Buffer, body_length, read_chunked};
 
@@ -27,36 +28,48 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let plan = &work.plan;
-    let (text, token_at) = request_head(work);
-    let mut request = plan.bodies.sent.behind(text.as_bytes());
-    let mut expected = plan.bodies.expected.clone();
+    let mut turns = turns(work);
+    let last = turns.len() - 1;
+    let dialogue = plan.dialogue.as_ref();
+    let think = dialogue.map_or(Duration::ZERO, |it| it.think);
+    let counts_once = dialogue.is_some_and(|it| it.counts_once);
+    let (mut turn, mut number) = (0, 0);
     let (mut input, mut head, mut chunks) = (Buffer::default(), Head::default(), Vec::new());
     let mut now = Instant::now();
     loop {
+        if turn > 0 && !think.is_zero() {
+            tokio::time::sleep(think).await;
+            now = Instant::now();
+        }
         let started = match &work.pace {
             Some(pace) => pace.next().await,
             None => now,
         };
-        let number = work.next_number();
+        if turn == 0 {
+            number = work.next_number();
+        }
+        let Some(Turn {
+            request,
+            expected,
+            token_at,
+        }) = turns.get_mut(turn)
+        else {
+            bail!("a dialogue without a turn");
+        };
         if let Some(token) = work.token(number) {
-            request.put(token_at, token);
+            request.put(*token_at, token);
         }
         stream.write_all(request.with(number)).await?;
         stream.flush().await?;
-        let taken = loop {
-            if !input.read(&mut stream).await? {
-                bail!("the connection ended within a reply");
-            }
-            if let Some(taken) = whole(&mut head, input.bytes(), &mut chunks)? {
-                break taken;
-            }
-        };
+        let taken = reply(&mut stream, &mut input, &mut head, &mut chunks).await?;
         now = Instant::now();
         let bytes = input.bytes().get(..taken).unwrap_or_default();
         let body = match head.body {
             BodyLength::Chunked => chunks.as_slice(),
             _ => bytes.get(head.text.len()..).unwrap_or_default(),
         };
+        // A dialogue that has gone wrong is given up.
+        let mut next = 0;
         if head.status != plan.status {
             work.error(Failure::Status, || {
                 format!("status {}: {}", head.status, String::from_utf8_lossy(body))
@@ -67,27 +80,71 @@ where
                 format!("expected {wanted}, got {body}")
             });
         } else {
-            work.reply(index, number, started, now);
+            if turn == last || !counts_once {
+                work.reply(index, number, started, now);
+            }
+            next = (turn + 1) % (last + 1);
         }
+        turn = next;
         input.take(taken);
         if head.is_last {
             return Ok(());
         }
-        if !input.bytes().is_empty() {
-            bail!("something follows the reply");
+        ensure!(input.bytes().is_empty(), "something follows the reply");
+    }
+}
+
+/// Reads a whole reply, and says how long it is.
+async fn reply<S: AsyncRead + Unpin>(
+    stream: &mut S,
+    input: &mut Buffer,
+    head: &mut Head,
+    chunks: &mut Vec<u8>,
+) -> anyhow::Result<usize> {
+    loop {
+        if !input.read(stream).await? {
+            bail!("the connection ended within a reply");
+        }
+        if let Some(taken) = whole(head, input.bytes(), chunks)? {
+            return Ok(taken);
         }
     }
 }
 
-/// The head of all requests, and where a token stands in it.
-fn request_head(work: &Work) -> (String, usize) {
+/// One request of a user, and what must come back.
+struct Turn {
+    request: Numbered,
+    expected: Expected,
+    token_at: usize,
+}
+
+/// The requests of a dialogue, one after the other; a single one where there is none.
+fn turns(work: &Work) -> Vec<Turn> {
     let plan = &work.plan;
+    let rest = plan.dialogue.iter().flat_map(|it| &it.rest);
+    let all = std::iter::once(&plan.bodies).chain(rest);
+    let turns = all.map(|bodies| {
+        let (text, token_at) = request_head(work, bodies.sent.len());
+        Turn {
+            request: bodies.sent.behind(text.as_bytes()),
+            expected: bodies.expected.clone(),
+            token_at,
+        }
+    });
+    turns.collect()
+}
+
+/// The head of a request, and where a token stands in it.
+fn request_head(work: &Work, length: usize) -> (String, usize) {
+    let plan = &work.plan;
+    let content_type = match plan.dialogue {
+        Some(_) => "application/x-www-form-urlencoded",
+        None => "application/json",
+    };
     let mut text = format!(
-        "POST {} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\n\
-         Content-Length: {}\r\n",
-        plan.path,
-        plan.address,
-        plan.bodies.sent.len()
+        "POST {} HTTP/1.1\r\nHost: {}\r\nContent-Type: {content_type}\r\n\
+         Content-Length: {length}\r\n",
+        plan.path, plan.address,
     );
     let mut token_at = text.len();
     if let Some(token) = work.token(0) {

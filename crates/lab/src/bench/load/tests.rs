@@ -19,6 +19,7 @@ fn plan(address: SocketAddr, streams: &str, is_h2: bool) -> Plan {
         streams: streams.parse().unwrap(),
         rate: None,
         bodies: Bodies::new(50, false).unwrap(),
+        dialogue: None,
         status: 200,
         ledger: None,
         tokens: None,

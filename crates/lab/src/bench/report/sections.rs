@@ -9,7 +9,9 @@ use crate::bench::outcome::Ratio;
 use crate::bench::outcome::{Contender, SystemFacts};
 use crate::bench::published::{self, Published};
 use crate::bench::results::{Case, Figures, Results, Row};
-use crate::bench::scenario::{self, GLU_SUITE, HTTP_SUITE, MAP_SUITE, Scenario, System};
+use crate::bench::scenario::{
+    self, GLU_SUITE, HTTP_SUITE, MAP_SUITE, Scenario, System, USSD_SUITE,
+};
 
 /// Ratios this near to 1 say nothing.
 const NOISE: f64 = 0.05;
@@ -53,6 +55,17 @@ const GLU_METHOD: &str = "<p>RabbitMQ and PostgreSQL are real servers on the cor
     broker on the same processors, JMeter, payload and durability not said. Their CPU is all \
     processors of the engines divided by the transactions, an upper bound. They stand here as a \
     landmark; <strong>machines differ</strong>.</p>\n";
+
+/// How menus are measured, and what their published rows are.
+const USSD_METHOD: &str = "<p>A user is a subscriber: a dialogue has a session and a number of its \
+    own, each key is sent when the screen before it has come, each screen is compared with what \
+    it must be. In the first scenario each key is a request; in the others a request is a whole \
+    dialogue, its latency that of the last key. RabbitMQ and PostgreSQL are real servers on the \
+    cores of the load; every acknowledged order is looked for in the queue and in the table. \
+    Sessions are in the data folder before their screens are sent.</p>\n\
+    <p>The published rows are GLU.Ware's performance tests: virtual machines of a cloud, the \
+    broker on the same processors, dialogues not described. They stand here as a landmark; \
+    <strong>machines differ</strong>.</p>\n";
 
 /// The scenarios that have rows or failures.
 fn measured(results: &Results) -> impl Iterator<Item = &'static Scenario> {
@@ -212,6 +225,7 @@ pub(super) fn method(results: &Results) -> String {
     let (compared, published) = match results.suite.as_str() {
         MAP_SUITE => (JSON_COMPARED, ""),
         GLU_SUITE => (JSON_COMPARED, GLU_METHOD),
+        USSD_SUITE => ("", USSD_METHOD),
         HTTP_SUITE => ("", PUBLISHED),
         _ => ("", ""),
     };
