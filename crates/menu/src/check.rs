@@ -20,7 +20,13 @@ pub(crate) fn check(plan: &Plan, (document, nodes): (&Node, &[Entry]), report: &
 
 /// The screens that may follow one.
 fn following(screen: &Screen) -> Vec<ScreenId> {
-    match &screen.then {
+    let mut following = following_of(&screen.then);
+    following.extend(screen.once.as_ref().map(|once| once.unsure));
+    following
+}
+
+fn following_of(then: &Then) -> Vec<ScreenId> {
+    match then {
         Then::Options(choices) => choices.iter().map(|it| it.go).collect(),
         Then::Input(input, targets) => {
             let targets = targets.iter().map(|it| it.screen);

@@ -2,15 +2,20 @@
 //!
 //! A gateway's request becomes a [`SessionInput`](component::dialogue::SessionInput) (`gateway`),
 //! the one step of the menu (`step`) finds its session (`sessions`, `session`), asks the state
-//! machine what it means there (`machine`), runs the steps of the screen that follows, and shows it
-//! (`render`, `text`). `read` makes the `plan` of a document, `check` looks at it as a whole.
+//! machine what it means there (`machine`), runs the steps of the screen that follows
+//! (`answering`), and shows it (`render`, `text`). Steps that happen once run apart (`once`), as
+//! another machine says (`action`), and wait for their `subscriber`. `read` makes the `plan` of a
+//! document, `check` looks at it as a whole.
 
+mod action;
+mod answering;
 mod check;
 pub mod codes;
 mod dial;
 mod gateway;
 mod input;
 mod machine;
+mod once;
 mod plan;
 mod read;
 mod render;
@@ -18,6 +23,7 @@ mod session;
 mod sessions;
 mod shape;
 mod step;
+mod subscriber;
 pub mod text;
 
 use component::flow_kind::{FlowKind, KindTrigger};
@@ -36,7 +42,7 @@ pub const KINDS: &[FlowKind] = &[FlowKind {
         build: gateway::build,
     },
     schema: shape::menu,
-    later: &["texts", "on_end", "unsure", "resume"],
+    later: &["texts"],
     build: step::build,
 }];
 

@@ -20,6 +20,8 @@ pub(crate) enum Notice {
     None,
     /// That something else was expected.
     Choose,
+    /// That the session goes on where an earlier one was dropped.
+    Resumed,
 }
 
 /// Where a session is.

@@ -44,6 +44,10 @@ pub(crate) struct Plan {
     pub transliterates: bool,
     /// How long a session lasts without a key.
     pub timeout: Duration,
+    /// How long a session that was dropped can be resumed.
+    pub resume: Option<Duration>,
+    /// What runs when the gateway has ended a session.
+    pub on_end: Option<Block>,
     /// The most sessions in memory and data folder.
     pub sessions_max: usize,
     /// The store that is shared with other engines and has the sessions in their place.
@@ -60,6 +64,16 @@ pub(crate) struct Slots {
 }
 
 impl Plan {
+    /// Whether a screen has an action.
+    pub fn has_actions(&self) -> bool {
+        self.screens.iter().any(|screen| screen.once.is_some())
+    }
+
+    /// Whether anything is kept of subscribers from one session to the next.
+    pub fn remembers(&self) -> bool {
+        self.languages.len() > 1 || self.resume.is_some() || self.has_actions()
+    }
+
     pub fn screen(&self, id: ScreenId) -> Option<&Screen> {
         self.screens.get(id)
     }
@@ -103,6 +117,8 @@ pub(crate) struct Messages {
     pub unknown: PerLanguage<String>,
     pub failed: PerLanguage<String>,
     pub exit: PerLanguage<String>,
+    pub pending: PerLanguage<String>,
+    pub resumed: PerLanguage<String>,
 }
 
 /// A screen.
@@ -110,9 +126,21 @@ pub(crate) struct Screen {
     pub name: Arc<str>,
     /// What runs when it is entered.
     pub work: Option<Block>,
+    /// How that happens once.
+    pub once: Option<Once>,
     /// What is shown; none of a screen that goes on at once.
     pub text: Option<PerLanguage<Template>>,
     pub then: Then,
+}
+
+/// How the steps of a screen happen once.
+pub(crate) struct Once {
+    /// How long the subscriber waits for them.
+    pub wait: Duration,
+    /// How long they may take.
+    pub timeout: Duration,
+    /// The screen when nobody knows what became of them.
+    pub unsure: ScreenId,
 }
 
 /// What follows a screen.

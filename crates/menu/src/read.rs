@@ -5,9 +5,11 @@ mod screen;
 mod texts;
 
 use std::collections::HashMap;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
+use component::block::Block;
 use component::definition::BuildContext;
 use component::key_value::KeyValueStore;
 use config::{Entry, Node, Report, Span};
@@ -15,7 +17,7 @@ use config::{Entry, Node, Report, Span};
 use crate::check;
 use crate::codes::{BAD_CODE, BAD_LANGUAGE, BAD_MENU};
 use crate::dial::{Codes, Entry as CodeEntry, Pattern};
-use crate::plan::{Plan, ScreenId, Slots, Then};
+use crate::plan::{Keys, Plan, ScreenId, Slots, Then};
 use crate::text::Limit;
 use texts::Languages;
 
@@ -59,10 +61,18 @@ pub(crate) fn read(document: &Node, context: &mut BuildContext<'_>) -> Option<Pl
     };
     // Every name may be used on every screen: where it has no value yet it is null.
     reading.declare_all(nodes, ussd_node);
+    if let Some(steps) = document.get("on_end") {
+        reading.declare_within(steps);
+    }
     let keys = reading.read_keys(document.get("keys"));
     let messages = reading.read_messages(document.get("messages"));
     let sessions = document.get("sessions");
-    let timeout = reading.read_timeout(sessions.and_then(|it| it.get("timeout")));
+    let minutes = |minutes: u64| Duration::from_secs(60 * minutes);
+    let timeout = sessions.and_then(|it| it.get("timeout"));
+    let range = Duration::from_secs(10)..=minutes(60);
+    let timeout = reading.time(timeout, minutes(3), range);
+    let resume = reading.read_resume(sessions, keys.as_ref());
+    let on_end = reading.read_on_end(document);
     let read: Vec<_> = nodes.iter().map(|it| reading.read_screen(it)).collect();
     let codes = reading.read_codes(ussd_node.get("codes")?);
     let screens = read.into_iter().collect::<Option<Vec<_>>>()?;
@@ -81,6 +91,8 @@ pub(crate) fn read(document: &Node, context: &mut BuildContext<'_>) -> Option<Pl
         limit: reading.limit,
         transliterates,
         timeout,
+        resume,
+        on_end,
         sessions_max: max.map_or(100_000, |it| it as usize),
         sessions_in,
         slots: Slots {
@@ -264,16 +276,46 @@ impl Reading<'_, '_> {
         store
     }
 
-    fn read_timeout(&mut self, node: Option<&Node>) -> Duration {
-        let default = Duration::from_secs(180);
+    /// A duration within bounds. One that is none has been reported with the shape.
+    fn time(
+        &mut self,
+        node: Option<&Node>,
+        default: Duration,
+        range: RangeInclusive<Duration>,
+    ) -> Duration {
         let Some(node) = node else { return default };
         let time: Option<config::Duration> = node.as_str().and_then(|it| it.parse().ok());
         let Some(time) = time else { return default };
-        if !(Duration::from_secs(10)..=Duration::from_secs(3600)).contains(&time.0) {
-            let message = "`timeout` is from 10s to 1h";
+        if !range.contains(&time.0) {
+            let [least, most] = [range.start(), range.end()].map(|it| config::Duration(*it));
+            let message = format!("this is from {least} to {most}");
             self.context.report.error(BAD_MENU, node.span, message);
         }
         time.0
+    }
+
+    /// How long a session that was dropped can be resumed.
+    fn read_resume(&mut self, sessions: Option<&Node>, keys: Option<&Keys>) -> Option<Duration> {
+        let node = sessions?.get("resume")?;
+        let seconds = Duration::from_secs;
+        let time = self.time(Some(node), seconds(300), seconds(10)..=seconds(24 * 3600));
+        if keys.is_some_and(|keys| keys.home.is_none()) {
+            let message = "a session that is resumed needs a way to begin anew";
+            let diagnostic = self.context.report.error(BAD_MENU, node.span, message);
+            diagnostic.hint("say `keys: { home: { key: \"00\", text: Home } }`");
+        }
+        Some(time)
+    }
+
+    /// The steps that follow the end of a session.
+    fn read_on_end(&mut self, document: &Node) -> Option<Block> {
+        let items = document.get("on_end")?;
+        let block = self.context.branch("on_end", items, false)?;
+        if block.ends_flow() || block.streams() {
+            let message = "nobody gets a reply when a session has ended";
+            self.context.report.error(BAD_MENU, items.span, message);
+        }
+        Some(block)
     }
 
     fn read_codes(&mut self, node: &Node) -> Codes {

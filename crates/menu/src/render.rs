@@ -8,7 +8,7 @@ use message::{Fault, Kind, Origin};
 
 use crate::check::ITEMS_MAX;
 use crate::machine::{MenuKey, Notice, Position};
-use crate::plan::{Choice, Input, Keys, LabelledKey, PerLanguage, Plan, Screen, Then};
+use crate::plan::{Choice, Keys, LabelledKey, PerLanguage, Plan, Screen, Then};
 use crate::text::{Footers, Page, join_line, paginate, transliterate};
 
 /// The most bytes of a screen's text.
@@ -104,12 +104,16 @@ pub(crate) async fn pages(
 ) -> Result<Vec<Page>, Fault> {
     let language = position.language;
     let mut text = String::new();
-    if position.notice == Notice::Choose {
-        let own = match &screen.then {
-            Then::Input(input, _) => Input::invalid(input),
-            _ => None,
-        };
-        text.push_str(own.unwrap_or(&plan.messages.choose).text(language));
+    let notice = match (position.notice, &screen.then) {
+        (Notice::None, _) => None,
+        (Notice::Resumed, _) => Some(&plan.messages.resumed),
+        (Notice::Choose, Then::Input(input, _)) => {
+            Some(input.invalid.as_ref().unwrap_or(&plan.messages.choose))
+        }
+        (Notice::Choose, _) => Some(&plan.messages.choose),
+    };
+    if let Some(notice) = notice {
+        text.push_str(notice.text(language));
     }
     if let Some(texts) = &screen.text {
         join_line(&mut text, &fill(texts, language, exchange, services).await?);
@@ -151,12 +155,6 @@ pub(crate) async fn pages(
         always: &always,
     };
     Ok(paginate(&text, footers, plan.limit))
-}
-
-impl Input {
-    fn invalid(&self) -> Option<&PerLanguage<String>> {
-        self.invalid.as_ref()
-    }
 }
 
 /// The labels of the keys that lead to other screens: on the first page, and on all.

@@ -22,6 +22,12 @@ pub(crate) struct Session {
     pub heard: Heard,
     /// Variables by name, as JSON.
     pub variables: Vec<(Arc<str>, Vec<u8>)>,
+    /// The id of the last action.
+    pub action: Option<String>,
+    /// Whether it was said that nobody knows what became of that.
+    pub is_unsure: bool,
+    /// Whether it is over without having come to an end.
+    pub is_dropped: bool,
 }
 
 /// The form in which a session is kept. Screens and languages have their names: a reload may move
@@ -53,13 +59,41 @@ struct Kept<'a> {
     answer: Option<Screen>,
     #[serde(rename = "o")]
     is_over: bool,
+    #[serde(rename = "i", default, skip_serializing_if = "Option::is_none")]
+    action: Option<String>,
+    #[serde(rename = "u", default, skip_serializing_if = "is_false")]
+    is_unsure: bool,
+    #[serde(rename = "d", default, skip_serializing_if = "is_false")]
+    is_dropped: bool,
     #[serde(rename = "v", borrow)]
     variables: Vec<(&'a str, String)>,
 }
 
+#[allow(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "what `skip_serializing_if` calls"
+)]
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
 impl Session {
+    /// Whether a session that was dropped has come anywhere, and not to its end.
+    pub fn can_be_resumed(&self) -> bool {
+        let position = &self.position;
+        let has_begun = position.screen != position.home || !position.history.is_empty();
+        has_begun && (!self.heard.is_over || self.is_dropped)
+    }
+
     /// Its bytes; `None` when they are too many.
     pub fn encode(&self, plan: &Plan) -> Option<Bytes> {
+        let mut bytes = vec![VERSION];
+        bytes.extend_from_slice(self.to_text(plan)?.as_bytes());
+        (bytes.len() <= SIZE_MAX).then(|| bytes.into())
+    }
+
+    /// The same as text without a version, for what is kept within something else.
+    pub fn to_text(&self, plan: &Plan) -> Option<String> {
         let name = |id: usize| plan.screen(id).map_or("", |screen| &*screen.name);
         let language = plan.languages.get(self.position.language);
         let mut variables = Vec::new();
@@ -79,11 +113,12 @@ impl Session {
             sequence: self.heard.sequence,
             answer: self.heard.answer.clone(),
             is_over: self.heard.is_over,
+            action: self.action.clone(),
+            is_unsure: self.is_unsure,
+            is_dropped: self.is_dropped,
             variables,
         };
-        let mut bytes = vec![VERSION];
-        serde_json::to_writer(&mut bytes, &kept).ok()?;
-        (bytes.len() <= SIZE_MAX).then(|| bytes.into())
+        serde_json::to_string(&kept).ok()
     }
 
     /// The session of these bytes; `None` when they are of another version, or of a menu without
@@ -93,7 +128,12 @@ impl Session {
         if *version != VERSION {
             return None;
         }
-        let kept: Kept<'_> = serde_json::from_slice(json).ok()?;
+        Self::of_text(std::str::from_utf8(json).ok()?, plan)
+    }
+
+    /// The session of a text, under the same conditions.
+    pub fn of_text(json: &str, plan: &Plan) -> Option<Self> {
+        let kept: Kept<'_> = serde_json::from_str(json).ok()?;
         let mut languages = plan.languages.iter();
         let history = kept.history.iter().filter_map(|name| plan.find(name));
         let variables = kept.variables.iter().filter_map(|(name, value)| {
@@ -116,6 +156,9 @@ impl Session {
                 tries: kept.tries,
             },
             variables: variables.collect(),
+            action: kept.action,
+            is_unsure: kept.is_unsure,
+            is_dropped: kept.is_dropped,
             heard: Heard {
                 typed: kept.typed,
                 sequence: kept.sequence,

@@ -1,6 +1,6 @@
-//! The sessions of menus: one request at a time works on a session. They are in memory and, where
-//! there is one, in the data folder (`embedded`), or in a store that several engines share; there a
-//! lease keeps the other engines out (`lease`).
+//! The sessions of menus, and what is kept of their subscribers: one request at a time works on
+//! each. They are in memory and, where there is one, in the data folder (`embedded`), or in a store
+//! that several engines share; there a lease keeps the other engines out (`lease`).
 
 mod embedded;
 mod lease;
@@ -10,13 +10,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use component::handler::Services;
+use component::handler::{Services, within};
 use component::key_value::{KeyValueStore, Version, Write};
 use component::state::{Measure, State, States};
 use message::{Fault, Kind, Origin};
 use sha2::{Digest, Sha256};
 use steps::KeyedStateHandle;
-use tokio::sync::OwnedMutexGuard;
+use tokio::sync::{OwnedMutexGuard, watch};
 
 use embedded::Embedded;
 use lease::Lease;
@@ -24,25 +24,65 @@ use lease::Lease;
 /// How long a session is known behind its end, so that requests that are repeated or late are told
 /// from new ones.
 const LINGER: Duration = Duration::from_secs(600);
+/// The least time for which a record is kept.
+const TTL_MIN: Duration = Duration::from_millis(1);
+/// How often it is asked whether an action of another engine is over.
+const ELSEWHERE: Duration = Duration::from_millis(200);
 
-/// What a session goes by: a hash of its gateway, id and number, none of which is written anywhere.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct SessionKey([u8; 32]);
+/// What is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum RecordKind {
+    Session,
+    Subscriber,
+}
 
-impl SessionKey {
+/// What a session or a subscriber goes by: a hash of what the gateway says, none of which is
+/// written anywhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct RecordKey(RecordKind, [u8; 32]);
+
+impl RecordKey {
     /// The key of a gateway's session.
-    pub fn new(gateway: &str, session: &str, msisdn: &str) -> Self {
-        Self(hash([gateway, session, msisdn]))
+    pub fn session(gateway: &str, session: &str, msisdn: &str) -> Self {
+        Self(RecordKind::Session, hash([gateway, session, msisdn]))
     }
 
-    /// The name of the session in a store that others use too.
-    fn shared_name(&self, menu: &str) -> Vec<u8> {
-        let mut name = format!("intertie:menu:{menu}:");
-        for byte in self.0 {
-            name.push_str(&format!("{byte:02x}"));
-        }
-        name.into_bytes()
+    /// The key of a subscriber.
+    pub fn subscriber(msisdn: &str) -> Self {
+        Self(RecordKind::Subscriber, hash([msisdn]))
     }
+
+    /// A session's key, as [`RecordKey::to_text`] gives it.
+    pub fn session_of_text(text: &str) -> Option<Self> {
+        let mut key = [0; 32];
+        read_digits(text, &mut key)?;
+        Some(Self(RecordKind::Session, key))
+    }
+
+    /// The key as hexadecimal digits.
+    pub fn to_text(self) -> String {
+        self.1.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// The name of the record in a store that others use too.
+    fn shared_name(self, menu: &str) -> Vec<u8> {
+        let kind = match self.0 {
+            RecordKind::Session => "session",
+            RecordKind::Subscriber => "subscriber",
+        };
+        format!("intertie:menu:{menu}:{kind}:{}", self.to_text()).into_bytes()
+    }
+}
+
+/// Reads hexadecimal digits.
+fn read_digits(text: &str, bytes: &mut [u8; 32]) -> Option<()> {
+    if text.len() != 64 || !text.is_ascii() {
+        return None;
+    }
+    for (at, byte) in bytes.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(text.get(2 * at..2 * at + 2)?, 16).ok()?;
+    }
+    Some(())
 }
 
 fn hash<const N: usize>(parts: [&str; N]) -> [u8; 32] {
@@ -54,17 +94,27 @@ fn hash<const N: usize>(parts: [&str; N]) -> [u8; 32] {
     hash.finalize().into()
 }
 
-/// A session that is kept.
+/// A session or subscriber that is kept.
 #[derive(Clone, Debug)]
 pub(crate) struct Stored {
-    /// Until when it lasts, by the time of day.
+    /// Until when it is needed, by the time of day: a session lasts so long. Behind that it makes
+    /// room for others.
     pub until: Duration,
+    /// Until when it is known, where there is room.
+    pub known: Duration,
     pub bytes: Bytes,
 }
 
 impl Stored {
-    pub fn new(until: Duration, bytes: Bytes) -> Self {
-        Self { until, bytes }
+    /// A session that lasts until this time. It is known for longer, so that requests that are
+    /// repeated or late are told from new ones, and for so long behind its end that it can be
+    /// resumed.
+    pub fn session(until: Duration, resume: Duration, bytes: Bytes) -> Self {
+        Self {
+            until,
+            known: until + LINGER.max(resume),
+            bytes,
+        }
     }
 
     fn encode(&self) -> Bytes {
@@ -75,17 +125,21 @@ impl Stored {
 
     fn decode(bytes: &Bytes) -> Option<Self> {
         let until = until(bytes)?;
-        Some(Self::new(until, bytes.slice(8..)))
+        Some(Self {
+            until,
+            known: until,
+            bytes: bytes.slice(8..),
+        })
     }
 }
 
-/// Until when the session lasts that was encoded so.
+/// Until when the record is needed that was encoded so.
 fn until(bytes: &[u8]) -> Option<Duration> {
     let until = bytes.first_chunk().map(|it| u64::from_be_bytes(*it))?;
     Some(Duration::from_millis(until))
 }
 
-/// Whether a session that was encoded so has ended: it may be forgotten before its time.
+/// Whether a record that was encoded so is not needed any more: it may go before its time.
 fn is_over(bytes: &[u8], now: Duration) -> bool {
     until(bytes).is_none_or(|until| until <= now)
 }
@@ -95,9 +149,12 @@ type Lock = Arc<tokio::sync::Mutex<()>>;
 /// The sessions of a menu.
 pub(crate) struct Sessions {
     menu: Arc<str>,
-    embedded: Embedded,
+    sessions: Embedded,
+    subscribers: Embedded,
     /// Those that requests work on.
-    locks: Mutex<HashMap<SessionKey, Lock>>,
+    locks: Mutex<HashMap<RecordKey, Lock>>,
+    /// The actions whose steps run, by their subscribers: until their senders are dropped.
+    running: Mutex<HashMap<RecordKey, watch::Receiver<()>>>,
 }
 
 impl State for Sessions {
@@ -105,7 +162,7 @@ impl State for Sessions {
         vec![Measure {
             name: "menu_sessions",
             help: "Sessions that this process keeps, those included that are just over.",
-            value: self.embedded.count() as f64,
+            value: self.sessions.count() as f64,
         }]
     }
 }
@@ -113,30 +170,53 @@ impl State for Sessions {
 impl Sessions {
     /// Those of a menu of this name: in the data folder when there are `states` to find it by.
     pub fn new(states: Option<&States>, menu: &str) -> Self {
-        let disk = states.map(|states| KeyedStateHandle::new(states, true));
+        let embedded = |scope| {
+            let disk = states.map(|states| KeyedStateHandle::new(states, true));
+            Embedded::new(disk, scope, is_over)
+        };
         Self {
             menu: menu.into(),
-            embedded: Embedded::new(disk, hash([menu]), is_over),
+            sessions: embedded(hash([menu])),
+            subscribers: embedded(hash([menu, "subscribers"])),
             locks: Mutex::default(),
+            running: Mutex::default(),
         }
     }
 
-    /// Sets how many sessions there may be in memory and data folder.
+    /// Sets how many sessions and how many subscribers there may be in memory and data folder.
     pub fn bound(&self, most: usize) {
-        self.embedded.bound(most);
+        self.sessions.bound(most);
+        self.subscribers.bound(most);
     }
 
-    fn locks(&self) -> MutexGuard<'_, HashMap<SessionKey, Lock>> {
+    fn locks(&self) -> MutexGuard<'_, HashMap<RecordKey, Lock>> {
         self.locks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until no other request works on the session, on any engine that shares the store.
+    fn running(&self) -> MutexGuard<'_, HashMap<RecordKey, watch::Receiver<()>>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where a record is, and its name there.
+    fn place<'a>(
+        &'a self,
+        key: RecordKey,
+        shared: Option<&'a Arc<dyn KeyValueStore>>,
+    ) -> (&'a dyn KeyValueStore, Vec<u8>) {
+        match (shared, key.0) {
+            (Some(store), _) => (&**store, key.shared_name(&self.menu)),
+            (None, RecordKind::Session) => (&self.sessions, key.1.to_vec()),
+            (None, RecordKind::Subscriber) => (&self.subscribers, key.1.to_vec()),
+        }
+    }
+
+    /// Waits until no other request works on the record, on any engine that shares the store.
     ///
     /// # Errors
-    /// When the sessions cannot be read.
+    /// When it cannot be read.
     pub async fn enter<'a>(
         &'a self,
-        key: SessionKey,
+        key: RecordKey,
         shared: Option<&'a Arc<dyn KeyValueStore>>,
         services: &'a dyn Services,
     ) -> Result<Entered<'a>, Fault> {
@@ -148,13 +228,10 @@ impl Sessions {
         };
         // Whoever stands in for other systems has none of them.
         let shared = shared.filter(|_| !services.stands_in());
-        let name = match shared {
-            Some(_) => key.shared_name(&self.menu),
-            None => key.0.to_vec(),
-        };
-        let (store, lease): (&dyn KeyValueStore, _) = match shared {
-            Some(store) => (&**store, Some(Lease::take(store, &name, services).await?)),
-            None => (&self.embedded, None),
+        let (store, name) = self.place(key, shared);
+        let lease = match shared {
+            Some(store) => Some(Lease::take(store, &name, services).await?),
+            None => None,
         };
         let entry = store.get(&name, services).await?;
         let found = entry.and_then(|it| Some((Stored::decode(&it.value)?, it.version)));
@@ -167,12 +244,90 @@ impl Sessions {
             _locked: locked,
         })
     }
+
+    /// A record as it is now, whoever works on it.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub async fn peek(
+        &self,
+        key: RecordKey,
+        shared: Option<&Arc<dyn KeyValueStore>>,
+        services: &dyn Services,
+    ) -> Result<Option<Stored>, Fault> {
+        let shared = shared.filter(|_| !services.stands_in());
+        let (store, name) = self.place(key, shared);
+        let entry = store.get(&name, services).await?;
+        Ok(entry.and_then(|it| Stored::decode(&it.value)))
+    }
+
+    /// Notes that the action of a subscriber runs, on any engine, until what this gives is dropped;
+    /// `None` when one runs.
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    pub async fn begin(
+        self: &Arc<Self>,
+        subscriber: RecordKey,
+        shared: Option<&Arc<dyn KeyValueStore>>,
+        services: &dyn Services,
+    ) -> Result<Option<Run>, Fault> {
+        if self.running().contains_key(&subscriber) {
+            return Ok(None);
+        }
+        let shared = shared.filter(|_| !services.stands_in());
+        let lease = match shared {
+            None => None,
+            Some(store) => {
+                let name = [&*subscriber.shared_name(&self.menu), b":action"].concat();
+                match Lease::take_now(store, &name, services).await? {
+                    Some(lease) => Some(lease),
+                    None => return Ok(None),
+                }
+            }
+        };
+        let (sender, receiver) = watch::channel(());
+        self.running().insert(subscriber, receiver);
+        Ok(Some(Run {
+            sessions: Arc::clone(self),
+            subscriber,
+            _lease: lease,
+            _sender: sender,
+        }))
+    }
+
+    /// Waits for at most this time until the action of a subscriber runs no more.
+    pub async fn wait(&self, subscriber: RecordKey, time: Duration, services: &dyn Services) {
+        let running = self.running().get(&subscriber).cloned();
+        match running {
+            // It is over when its sender is dropped.
+            Some(mut running) => {
+                within(time, services, running.changed()).await;
+            }
+            None => services.sleep(time.min(ELSEWHERE)).await,
+        }
+    }
 }
 
-/// Lets the next request of this engine work on a session.
+/// The action of a subscriber, as long as it runs.
+pub(crate) struct Run {
+    sessions: Arc<Sessions>,
+    subscriber: RecordKey,
+    /// What other engines see of it.
+    _lease: Option<Lease>,
+    _sender: watch::Sender<()>,
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        self.sessions.running().remove(&self.subscriber);
+    }
+}
+
+/// Lets the next request of this engine work on a record.
 struct Locked<'a> {
     sessions: &'a Sessions,
-    key: SessionKey,
+    key: RecordKey,
     guard: Option<OwnedMutexGuard<()>>,
 }
 
@@ -188,7 +343,7 @@ impl Drop for Locked<'_> {
     }
 }
 
-/// A session that one request works on.
+/// A record that one request works on.
 pub(crate) struct Entered<'a> {
     store: &'a dyn KeyValueStore,
     name: Vec<u8>,
@@ -200,12 +355,12 @@ pub(crate) struct Entered<'a> {
 }
 
 impl Entered<'_> {
-    /// The session, if it is known.
+    /// The record, if there is one.
     pub fn stored(&self) -> Option<&Stored> {
         self.found.as_ref().map(|(stored, _)| stored)
     }
 
-    /// Keeps the session. It is in the data folder then, where there is one, or in the store that
+    /// Keeps the record. It is in the data folder then, where there is one, or in the store that
     /// is shared.
     ///
     /// # Errors
@@ -216,7 +371,7 @@ impl Entered<'_> {
         let write = Write {
             expected: self.found.as_ref().map(|(_, version)| *version),
             value: stored.encode(),
-            ttl: (stored.until + LINGER).saturating_sub(now),
+            ttl: stored.known.saturating_sub(now).max(TTL_MIN),
         };
         let (store, services) = (self.store, self.services);
         let written = store.compare_and_set(&self.name, write, services).await?;

@@ -108,6 +108,10 @@ struct Menu {
     keys: Option<Keys>,
     /// Texts of the menu itself.
     messages: Option<Messages>,
+    /// Steps that run when the gateway tells that a session has ended before it came to a screen
+    /// with `end`, with the variables of the session.
+    #[schemars(length(min = 1))]
+    on_end: Option<Vec<Step>>,
     /// The screens by their names.
     #[schemars(length(min = 1))]
     screens: BTreeMap<String, Screen>,
@@ -122,6 +126,10 @@ struct SessionsConfig {
     /// The time between two keys after which a session is over, from 10s to 1h.
     #[schemars(extend("default" = "3m"))]
     timeout: Option<config::Duration>,
+    /// How long behind its end a session that was dropped, by the network or by its time, goes on
+    /// at the screen where it was when its subscriber dials again, from 10s to 24h. It needs a key
+    /// `home`. Without it each session begins anew.
+    resume: Option<config::Duration>,
     /// The connection, of the kind `redis`, that sessions are kept in: several engines that share
     /// it take turns in a session. The default is the data folder of this engine.
     #[serde(rename = "in")]
@@ -174,6 +182,10 @@ struct Messages {
     failed: Option<Texts>,
     /// When the session ends by the key `exit`.
     exit: Option<Texts>,
+    /// When an action takes longer than its `wait`.
+    pending: Option<Texts>,
+    /// Above the screen of a session that is resumed.
+    resumed: Option<Texts>,
 }
 
 /// A screen: `options`, an `input` with `go`, `go` alone, or `end`.
@@ -186,6 +198,8 @@ struct Screen {
     #[serde(rename = "do")]
     #[schemars(length(min = 1))]
     work: Option<Vec<Step>>,
+    /// Makes the steps in `do` an action that happens once.
+    once: Option<Once>,
     /// What is shown, with `${ }`.
     text: Option<Texts>,
     /// What can be chosen, in the order in which it is shown.
@@ -197,6 +211,24 @@ struct Screen {
     go: Option<Go>,
     /// Whether the session ends with this screen.
     end: Option<bool>,
+}
+
+/// An action: steps that happen once.
+#[derive(JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(inline)]
+#[allow(dead_code, reason = "describes a menu to the schema")]
+struct Once {
+    /// The screen when nobody knows what became of the action: the engine ended within its steps,
+    /// or they have failed. Its `do` can ask the other system for `$ussd.action`.
+    unsure: String,
+    /// How long the subscriber waits before the message `pending` ends the session, from 1s to 60s:
+    /// less than the gateway waits.
+    #[schemars(extend("default" = "7s"))]
+    wait: Option<config::Duration>,
+    /// How long the steps may take, from 1s to 1h.
+    #[schemars(extend("default" = "60s"))]
+    timeout: Option<config::Duration>,
 }
 
 /// A condition and the screen that follows where it holds; the last one has no condition.

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use component::definition::BuildContext;
 use component::dialogue::{Screen as Shown, SessionInput};
 use component::exchange::Exchange;
@@ -13,19 +12,12 @@ use config::Node;
 use expr::Value;
 use message::{Fault, Kind, Origin};
 
-use crate::machine::{self, MenuKey, Position, Received, Turned};
-use crate::plan::{Choice, Input, Plan, Screen, ScreenId, Target, Then};
+use crate::answering::Answering;
+use crate::machine::{self, Received};
+use crate::plan::Plan;
 use crate::read;
-use crate::render;
 use crate::session::Session;
-use crate::sessions::{SessionKey, Sessions, Stored};
-
-/// The most screens that are passed within one reply.
-const PASSED_MAX: usize = 32;
-/// The deepest nesting of a kept value.
-const DEPTH_MAX: usize = 256;
-/// The most bytes of a kept value.
-const VALUE_MAX: usize = 64 * 1024;
+use crate::sessions::{Entered, RecordKey, Sessions, Stored};
 
 /// Makes the step of a menu.
 pub(crate) fn build(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Step>> {
@@ -38,18 +30,21 @@ pub(crate) fn build(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<d
     let made = Sessions::new(states, &menu);
     let sessions = context.state("sessions", (gateway, is_shared), || made);
     sessions.bound(plan.sessions_max);
-    Some(Box::new(Menu {
+    Some(Box::new(Menu(Arc::new(Core {
         plan,
         gateway: gateway.into(),
         sessions,
-    }))
+    }))))
 }
 
 /// The step.
-struct Menu {
-    plan: Plan,
+struct Menu(Arc<Core>);
+
+/// A menu at work.
+pub(crate) struct Core {
+    pub plan: Plan,
     gateway: Arc<str>,
-    sessions: Arc<Sessions>,
+    pub sessions: Arc<Sessions>,
 }
 
 impl Step for Menu {
@@ -61,7 +56,7 @@ impl Step for Menu {
             // What was typed may be secret: from here on it is where it is needed, and nowhere
             // else.
             exchange.set_value(Value::Null);
-            let shown = self.answer(&input, exchange, services).await?;
+            let shown = self.0.answer(&input, exchange, services).await?;
             Ok(Next::Reply(shown.to_reply()))
         }))
     }
@@ -71,41 +66,15 @@ impl Step for Menu {
     }
 }
 
-/// A reply while it is made.
-struct Turn<'a> {
-    plan: &'a Plan,
-    exchange: &'a mut Exchange,
-    services: &'a dyn Services,
-    session: Session,
-    /// What every expression may use of the session.
-    about: About<'a>,
-}
-
-/// What `$ussd` shows beside the language.
-struct About<'a> {
-    session: &'a str,
-    msisdn: &'a str,
-}
-
-/// Where a key leads.
-enum Led {
-    /// The screen where the session is, or was led to, is entered.
-    Enter,
-    /// The same screen is shown, perhaps another page of it.
-    Stay,
-    /// The session ends with a text.
-    End(String),
-}
-
-impl Menu {
+impl Core {
     /// Answers one message: its session is kept before.
     async fn answer(
-        &self,
+        self: &Arc<Self>,
         input: &SessionInput,
         exchange: &mut Exchange,
         services: &dyn Services,
     ) -> Result<Shown, Fault> {
-        let key = SessionKey::new(&self.gateway, &input.session, &input.msisdn);
+        let key = RecordKey::session(&self.gateway, &input.session, &input.msisdn);
         let shared = self.plan.sessions_in.as_ref();
         let mut entered = self.sessions.enter(key, shared, services).await?;
         let now = services.wall();
@@ -116,58 +85,70 @@ impl Menu {
             session.heard.is_over |= *until <= now;
         }
         let session = known.map(|(_, session)| session);
-        let is_typed = match machine::receive(session.as_ref().map(|it| &it.heard), &input.event) {
-            Received::Again(screen) => return Ok(screen),
-            Received::Unknown => return Ok(self.end(&self.plan.messages.unknown, session.as_ref())),
-            Received::Over => {
-                if let Some(mut session) = session.filter(|it| !it.heard.is_over) {
-                    session.heard.is_over = true;
-                    self.keep(&mut entered, &session, now).await?;
-                }
-                let text = String::new();
-                return Ok(Shown { text, ends: true });
-            }
-            Received::Begins(dialled) => (dialled, false),
-            Received::Typed(typed) => (typed, true),
-        };
-        let mut turn = Turn {
+        let received = machine::receive(session.as_ref().map(|it| &it.heard), &input.event);
+        let mut answering = Answering {
+            menu: self,
             plan: &self.plan,
             exchange,
             services,
             session: session.unwrap_or_default(),
-            about: About {
-                session: &input.session,
-                msisdn: &input.msisdn,
+            id: &input.session,
+            msisdn: &input.msisdn,
+            told: None,
+            begins: false,
+            has_chosen_language: false,
+        };
+        let mut was_secret = false;
+        let shown = match received {
+            Received::Again(screen) => return Ok(screen),
+            Received::Unknown => {
+                let language = answering.session.position.language;
+                let text = self.plan.messages.unknown.text(language).to_owned();
+                return Ok(Shown { text, ends: true });
+            }
+            Received::Over => {
+                self.end(&mut entered, &mut answering).await?;
+                let text = String::new();
+                return Ok(Shown { text, ends: true });
+            }
+            Received::Begins(dialled) => match answering.begin(&dialled).await {
+                (shown, true) => shown,
+                (shown, false) => return Ok(shown),
             },
+            Received::Typed(typed) => {
+                was_secret = answering.asks_secret();
+                answering.typed(&typed).await
+            }
         };
-        let was_secret = is_typed.1 && turn.asks_secret();
-        let (shown, is_known) = match is_typed {
-            (dialled, false) => turn.begin(&dialled).await,
-            (typed, true) => (turn.typed(&typed).await, true),
-        };
-        if !is_known {
-            return Ok(shown);
-        }
-        let mut session = turn.session;
+        let session = &mut answering.session;
         session.heard.note(&input.event, was_secret);
         session.heard.is_over = shown.ends;
         session.heard.answer = Some(shown.clone());
-        self.keep(&mut entered, &session, services.wall()).await?;
+        self.keep(&mut entered, session, services.wall()).await?;
+        answering.note_subscriber(key).await?;
         Ok(shown)
     }
 
-    /// A session that ends with a message of the menu.
-    fn end(&self, text: &crate::plan::PerLanguage<String>, session: Option<&Session>) -> Shown {
-        let language = session.map_or(0, |it| it.position.language);
-        Shown {
-            text: text.text(language).to_owned(),
-            ends: true,
+    /// The gateway has ended a session.
+    async fn end(
+        &self,
+        entered: &mut Entered<'_>,
+        answering: &mut Answering<'_>,
+    ) -> Result<(), Fault> {
+        if entered.stored().is_none() || answering.session.heard.is_over {
+            return Ok(());
         }
+        answering.session.heard.is_over = true;
+        answering.session.is_dropped = true;
+        let now = answering.services.wall();
+        self.keep(entered, &answering.session, now).await?;
+        answering.run_on_end().await;
+        Ok(())
     }
 
     async fn keep(
         &self,
-        entered: &mut crate::sessions::Entered<'_>,
+        entered: &mut Entered<'_>,
         session: &Session,
         now: Duration,
     ) -> Result<(), Fault> {
@@ -179,332 +160,17 @@ impl Menu {
             true => now,
             false => now + self.plan.timeout,
         };
-        entered.keep(Stored::new(until, bytes)).await
+        entered
+            .keep(Stored::session(
+                until,
+                self.plan.resume.unwrap_or_default(),
+                bytes,
+            ))
+            .await
     }
 }
 
-impl<'a> Turn<'a> {
-    /// Whether the screen that is shown asks for something secret.
-    fn asks_secret(&self) -> bool {
-        let screen = self.plan.screen(self.session.position.screen);
-        match screen.map(|it| &it.then) {
-            Some(Then::Input(input, _)) => input.rule.is_secret(),
-            _ => false,
-        }
-    }
-
-    /// Begins a session; whether it is one.
-    async fn begin(&mut self, dialled: &str) -> (Shown, bool) {
-        let Some((screen, values)) = self.plan.codes.find(dialled) else {
-            let text = self.plan.messages.unknown.text(0).to_owned();
-            return (Shown { text, ends: true }, false);
-        };
-        let values: Vec<(usize, String)> = values
-            .into_iter()
-            .map(|(slot, value)| (slot, value.to_owned()))
-            .collect();
-        self.session.position = Position::start(screen);
-        let entered = self.begin_with(values).await;
-        let shown = match entered {
-            Ok(led) => self.show(led).await,
-            Err(fault) => Err(fault),
-        };
-        (self.or_failed(shown), true)
-    }
-
-    /// What was dialled for an input is checked as that; where it is refused, the input is asked
-    /// for.
-    async fn begin_with(&mut self, values: Vec<(usize, String)>) -> Result<Led, Fault> {
-        self.set_about();
-        for (slot, text) in values {
-            let asked = self.plan.input_of(slot);
-            let input = asked.and_then(|id| match &self.plan.screen(id)?.then {
-                Then::Input(input, _) => Some((id, &**input)),
-                _ => None,
-            });
-            let Some((id, input)) = input else {
-                self.exchange.set_slot(slot, expr::value::text(text));
-                continue;
-            };
-            match self.read_input(input, &text).await? {
-                Some(value) => self.exchange.set_slot(slot, value),
-                None => {
-                    self.session.position = Position::start(id);
-                    self.session.position.refuse();
-                    return Ok(Led::Stay);
-                }
-            }
-        }
-        Ok(Led::Enter)
-    }
-
-    /// Answers what was typed.
-    async fn typed(&mut self, typed: &str) -> Shown {
-        let shown = match self.restore() {
-            Ok(()) => match self.lead(typed).await {
-                Ok(led) => self.show(led).await,
-                Err(fault) => Err(fault),
-            },
-            Err(fault) => Err(fault),
-        };
-        self.or_failed(shown)
-    }
-
-    /// A failure ends the session: the subscriber is told so, the log why.
-    fn or_failed(&mut self, shown: Result<Shown, Fault>) -> Shown {
-        shown.unwrap_or_else(|fault| {
-            self.services.failed(self.exchange, &fault);
-            tracing::warn!(
-                target: "flow",
-                flow = &*self.exchange.context.name,
-                step = fault.step.as_deref().unwrap_or_default(),
-                kind = fault.name(),
-                cause = fault.cause.as_deref().unwrap_or_default(),
-                "a session of a menu has failed: {}", fault.detail
-            );
-            let text = self
-                .plan
-                .messages
-                .failed
-                .text(self.session.position.language);
-            Shown {
-                text: text.to_owned(),
-                ends: true,
-            }
-        })
-    }
-
-    /// Gives names the values that they had in the session.
-    fn restore(&mut self) -> Result<(), Fault> {
-        self.set_about();
-        for (name, json) in &self.session.variables {
-            let mut kept = self.plan.slots.kept.iter();
-            let slot = kept.find(|(known, _)| known == name);
-            let bytes = Bytes::copy_from_slice(json);
-            if let Some((_, slot)) = slot {
-                let value = expr::json::parse(&bytes, DEPTH_MAX).map_err(|error| {
-                    let detail = "a variable of a session cannot be read";
-                    Fault::new(Kind::Internal, Origin::Engine, detail).with_cause(error)
-                })?;
-                self.exchange.set_slot(*slot, value);
-            }
-        }
-        Ok(())
-    }
-
-    /// Keeps the values of names for the next message.
-    fn save(&mut self) -> Result<(), Fault> {
-        self.session.variables.clear();
-        for (name, slot) in &self.plan.slots.kept {
-            let value = self.exchange.slot(*slot);
-            if matches!(value, Value::Null) {
-                continue;
-            }
-            let mut json = Vec::new();
-            expr::json::write(&value, VALUE_MAX, &mut json).map_err(|error| {
-                let detail = "a variable of a session cannot be kept";
-                let fault = Fault::new(Kind::Internal, Origin::Engine, detail);
-                fault.with_cause(format_args!("${name}: {error}"))
-            })?;
-            self.session.variables.push((Arc::clone(name), json));
-        }
-        Ok(())
-    }
-
-    fn set_about(&mut self) {
-        let (plan, position) = (self.plan, &self.session.position);
-        let msisdn = expr::value::text(self.about.msisdn);
-        let language = plan.languages.get(position.language);
-        let text = |text: &str| expr::value::text(text);
-        let ussd = expr::value::object([
-            ("session".to_owned(), text(self.about.session)),
-            ("language".to_owned(), text(language.map_or("", |it| it))),
-        ]);
-        self.exchange.set_slot(plan.slots.msisdn, msisdn);
-        self.exchange.set_slot(plan.slots.ussd, ussd);
-    }
-
-    /// What a key, or what was typed, leads to.
-    async fn lead(&mut self, typed: &str) -> Result<Led, Fault> {
-        let typed = typed.trim();
-        if let Some(turned) = self.turn(typed) {
-            return Ok(match turned {
-                Turned::Page => Led::Stay,
-                Turned::Entered => Led::Enter,
-                Turned::Exit => {
-                    let text = self.plan.messages.exit.text(self.session.position.language);
-                    Led::End(text.to_owned())
-                }
-            });
-        }
-        let screen = self.plan.screen(self.session.position.screen);
-        match screen.map(|it| &it.then) {
-            Some(Then::Options(choices)) => self.choose(choices, typed).await,
-            Some(Then::Input(input, targets)) => self.enter_input(input, targets, typed).await,
-            // The last screen of a session with several pages.
-            _ => {
-                self.session.position.refuse();
-                Ok(Led::Stay)
-            }
-        }
-    }
-
-    /// Does what a key of the menu does, where that is what was typed.
-    fn turn(&mut self, typed: &str) -> Option<Turned> {
-        let keys = &self.plan.keys;
-        let ends = self.plan.screen(self.session.position.screen);
-        let ends = ends.is_some_and(|it| matches!(it.then, Then::End));
-        let others = |key| Some(key).filter(|_| !ends);
-        let back = keys.back.as_ref().and_then(others);
-        let all = [
-            (Some(&keys.more), MenuKey::More),
-            (Some(&keys.page_back), MenuKey::PageBack),
-            (back, MenuKey::Back),
-            (keys.home.as_ref().and_then(others), MenuKey::Home),
-            (keys.exit.as_ref().and_then(others), MenuKey::Exit),
-        ];
-        all.into_iter()
-            .filter(|(key, _)| key.is_some_and(|it| it.key == typed))
-            .find_map(|(_, key)| self.session.position.turn(key))
-    }
-
-    async fn choose(&mut self, choices: &'a [Choice], typed: &str) -> Result<Led, Fault> {
-        let keys = &self.plan.keys;
-        let offered = render::offered(choices, keys, self.exchange, self.services).await?;
-        let Some(chosen) = offered.into_iter().find(|it| it.key == typed) else {
-            self.session.position.refuse();
-            return Ok(Led::Stay);
-        };
-        if let (Some(each), Some(item)) = (&chosen.choice.each, chosen.item) {
-            self.exchange.set_slot(each.slot, item);
-        }
-        if let Some(language) = chosen.choice.language {
-            self.session.position.language = language;
-        }
-        self.session.position.go(chosen.choice.go);
-        Ok(Led::Enter)
-    }
-
-    /// The value of what was typed; `None` when it may not be.
-    async fn read_input(&mut self, input: &Input, typed: &str) -> Result<Option<Value>, Fault> {
-        let Some(value) = input.rule.read(typed) else {
-            return Ok(None);
-        };
-        let Some(condition) = &input.condition else {
-            return Ok(Some(value));
-        };
-        self.exchange.set_value(value.clone());
-        let services = self.services;
-        let holds = self
-            .exchange
-            .preemptible(services, |it| it.holds(condition, services));
-        let holds = holds.await;
-        self.exchange.set_value(Value::Null);
-        Ok(holds?.then_some(value))
-    }
-
-    async fn enter_input(
-        &mut self,
-        input: &'a Input,
-        targets: &'a [Target],
-        typed: &str,
-    ) -> Result<Led, Fault> {
-        if let Some(value) = self.read_input(input, typed).await? {
-            self.exchange.set_slot(input.slot, value);
-            let screen = self.target(targets).await?;
-            self.session.position.go(screen);
-            return Ok(Led::Enter);
-        }
-        let position = &mut self.session.position;
-        position.tries += 1;
-        position.refuse();
-        if input.tries.is_none_or(|tries| position.tries < tries) {
-            return Ok(Led::Stay);
-        }
-        match input.after_tries {
-            Some(screen) => {
-                position.go(screen);
-                Ok(Led::Enter)
-            }
-            None => {
-                let text = input.invalid.as_ref().unwrap_or(&self.plan.messages.choose);
-                Ok(Led::End(text.text(position.language).to_owned()))
-            }
-        }
-    }
-
-    /// The first screen whose condition holds.
-    async fn target(&mut self, targets: &'a [Target]) -> Result<ScreenId, Fault> {
-        let services = self.services;
-        for target in targets {
-            let Some(condition) = &target.condition else {
-                return Ok(target.screen);
-            };
-            let holds = self
-                .exchange
-                .preemptible(services, |it| it.holds(condition, services));
-            if holds.await? {
-                return Ok(target.screen);
-            }
-        }
-        // The loader sees to it that the last one has no condition.
-        Err(internal("no screen follows"))
-    }
-
-    /// Comes to a screen that shows something, and shows it.
-    async fn show(&mut self, led: Led) -> Result<Shown, Fault> {
-        match led {
-            Led::End(text) => return Ok(Shown { text, ends: true }),
-            Led::Enter => self.enter().await?,
-            Led::Stay => {}
-        }
-        self.set_about();
-        let plan = self.plan;
-        let screen = self.here()?;
-        let position = self.session.position.clone();
-        let pages = render::pages(plan, screen, &position, self.exchange, self.services).await?;
-        let position = &mut self.session.position;
-        position.pages = pages.len();
-        position.page = position.page.min(pages.len() - 1);
-        let is_last = position.page + 1 == pages.len();
-        let text = pages.get(position.page).map(|page| page.text());
-        self.save()?;
-        Ok(Shown {
-            text: text.unwrap_or_default(),
-            ends: is_last && matches!(screen.then, Then::End),
-        })
-    }
-
-    /// Runs the steps of the screen that is entered, and of those that follow it at once.
-    async fn enter(&mut self) -> Result<(), Fault> {
-        for _ in 0..PASSED_MAX {
-            self.set_about();
-            let screen = self.here()?;
-            if let Some(work) = &screen.work {
-                self.exchange.set_value(Value::Null);
-                match work.start(self.exchange, self.services).await? {
-                    Next::Continue => {}
-                    Next::Reply(_) | Next::Forward(_) => {
-                        return Err(internal("a step of a screen has replied"));
-                    }
-                }
-                self.exchange.set_value(Value::Null);
-            }
-            let Then::Go(targets) = &screen.then else {
-                return Ok(());
-            };
-            let next = self.target(targets).await?;
-            self.session.position.pass_on(next);
-        }
-        Err(internal("screens follow each other without end"))
-    }
-
-    fn here(&self) -> Result<&'a Screen, Fault> {
-        let screen = self.plan.screen(self.session.position.screen);
-        screen.ok_or_else(|| internal("the screen is gone"))
-    }
-}
-
-fn internal(detail: &'static str) -> Fault {
+/// What cannot be.
+pub(crate) fn internal(detail: &'static str) -> Fault {
     Fault::new(Kind::Internal, Origin::Engine, detail)
 }

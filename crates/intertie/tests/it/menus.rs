@@ -1,6 +1,7 @@
 //! Menus as gateways see them: dialogues over HTTP, requests that are repeated, late, foreign or
 //! hostile, engines that are killed in the middle.
 
+mod actions;
 mod shared;
 
 use std::fs;
@@ -324,8 +325,6 @@ fn menus_are_refused_that_are_open_or_ask_for_what_is_not_there() {
     let sound = menu(8080, 8081, "africas-talking");
     for (from, to, code) in [
         ("127.0.0.1:8080/ussd", "0.0.0.0:8080/ussd", "IT0800"),
-        ("languages: [en]", "languages: [en]\nunsure: bye", "IT0208"),
-        ("languages: [en]", "languages: [en]\nresume: 5m", "IT0208"),
         ("gateway: africas-talking", "gateway: xml", "IT0"),
         ("http: \"POST", "http: \"GET", "IT0212"),
         (

@@ -69,6 +69,8 @@ impl Reading<'_, '_> {
                 "The service is not available. Please try again later.",
             )?,
             exit: read("exit", "Goodbye.")?,
+            pending: read("pending", "Please wait a moment, then dial again.")?,
+            resumed: read("resumed", "Welcome back.")?,
         };
         Some(messages)
     }

@@ -1,12 +1,14 @@
 //! One screen of a menu.
 
+use std::time::Duration;
+
 use config::{Entry, Node, Spanned, Value};
 use expr::jq::Expression;
 
 use super::{Reading, number};
 use crate::codes::{BAD_LANGUAGE, BAD_MENU, DEAD_END};
 use crate::input::Rule;
-use crate::plan::{Choice, Each, Input, Screen, Target, Then};
+use crate::plan::{Choice, Each, Input, Once, Screen, Target, Then};
 
 /// What follows a screen, as it is written.
 struct Written<'n> {
@@ -29,6 +31,7 @@ impl Reading<'_, '_> {
             }
             Some(block)
         });
+        let once = self.read_once(node);
         let written = Written {
             options: node.get("options"),
             input: node.entry("input"),
@@ -46,10 +49,32 @@ impl Reading<'_, '_> {
         let screen = Screen {
             name: entry.key.as_str().into(),
             work,
+            once,
             text,
             then: then?,
         };
         is_sound.then_some(screen)
+    }
+
+    /// How the steps of a screen happen once.
+    fn read_once(&mut self, screen: &Node) -> Option<Once> {
+        let entry = screen.entry("once")?;
+        let node = &entry.value;
+        if screen.get("do").is_none() {
+            let message = "`once` has no effect without `do`";
+            let diagnostic = self.context.report.error(BAD_MENU, entry.key_span, message);
+            diagnostic.hint("give the screen the steps that happen once");
+        }
+        let seconds = Duration::from_secs;
+        let wait = self.time(node.get("wait"), seconds(7), seconds(1)..=seconds(60));
+        let timeout = node.get("timeout");
+        let timeout = self.time(timeout, seconds(60), seconds(1)..=seconds(3600));
+        let unsure = self.screen(node.get("unsure")?)?;
+        Some(Once {
+            wait,
+            timeout,
+            unsure,
+        })
     }
 
     /// A screen is one of four: options, an input with what follows, what follows alone, or an end.

@@ -41,22 +41,36 @@ impl Lease {
         name: &[u8],
         services: &dyn Services,
     ) -> Result<Self, Fault> {
-        let name = [name, b":lease"].concat();
         let mut pause = PAUSE.0;
-        let version = loop {
-            let taken = store.compare_and_set(&name, write(None), services).await?;
-            if let Some(version) = taken {
-                break version;
+        loop {
+            if let Some(lease) = Self::take_now(store, name, services).await? {
+                return Ok(lease);
             }
             services.sleep(pause).await;
             pause = (pause * 2).min(PAUSE.1);
+        }
+    }
+
+    /// The lease, when nobody has it.
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    pub async fn take_now(
+        store: &Arc<dyn KeyValueStore>,
+        name: &[u8],
+        services: &dyn Services,
+    ) -> Result<Option<Self>, Fault> {
+        let name = [name, b":lease"].concat();
+        let taken = store.compare_and_set(&name, write(None), services).await?;
+        let Some(version) = taken else {
+            return Ok(None);
         };
         let (held, dropped) = oneshot::channel();
         let store = Arc::clone(store);
         services.spawn(Box::new(move |services| {
             Box::pin(async move { renew(&*store, &name, version, dropped, services).await })
         }));
-        Ok(Self { _held: held })
+        Ok(Some(Self { _held: held }))
     }
 }
 

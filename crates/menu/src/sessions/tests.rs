@@ -7,8 +7,8 @@ use super::*;
 
 const MAX: usize = 100;
 
-fn key(number: usize) -> SessionKey {
-    SessionKey::new("africas-talking", &number.to_string(), "+254711000001")
+fn key(number: usize) -> RecordKey {
+    RecordKey::session("africas-talking", &number.to_string(), "+254711000001")
 }
 
 fn seconds(seconds: u64) -> Duration {
@@ -16,7 +16,11 @@ fn seconds(seconds: u64) -> Duration {
 }
 
 fn stored(until: u64) -> Stored {
-    Stored::new(seconds(until), Bytes::from_static(b"session"))
+    Stored::session(
+        seconds(until),
+        Duration::ZERO,
+        Bytes::from_static(b"session"),
+    )
 }
 
 /// Sessions, and the time.
@@ -52,11 +56,11 @@ impl Phones {
 
 #[test]
 fn keys_tell_gateway_session_and_number_apart() {
-    let one = SessionKey::new("a", "bc", "+1");
+    let one = RecordKey::session("a", "bc", "+1");
     for (gateway, session, msisdn) in [("ab", "c", "+1"), ("a", "bc", "+2"), ("b", "bc", "+1")] {
-        assert_ne!(one, SessionKey::new(gateway, session, msisdn));
+        assert_ne!(one, RecordKey::session(gateway, session, msisdn));
     }
-    assert_eq!(one, SessionKey::new("a", "bc", "+1"));
+    assert_eq!(one, RecordKey::session("a", "bc", "+1"));
 }
 
 #[tokio::test]
@@ -104,7 +108,7 @@ async fn what_is_not_kept_leaves_nothing() {
         assert!(!phones.is_known(number).await);
     }
     assert_eq!(phones.sessions.locks().len(), 0);
-    assert_eq!(phones.sessions.embedded.count(), 0);
+    assert_eq!(phones.sessions.sessions.count(), 0);
 }
 
 #[tokio::test]
@@ -120,7 +124,7 @@ async fn sessions_are_forgotten_behind_their_time() {
     assert!(phones.is_known(1).await && phones.is_known(3).await);
     assert!(!phones.is_known(2).await);
     assert_eq!(
-        phones.sessions.embedded.count(),
+        phones.sessions.sessions.count(),
         2,
         "the second has made room"
     );

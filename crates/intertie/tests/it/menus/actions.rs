@@ -1,0 +1,356 @@
+//! Actions that happen once, and what else is kept of a subscriber from one session to the next.
+
+use std::time::Instant;
+
+use super::*;
+
+/// How often the engine is killed; the variable INTERTIE_MENU_KILLS makes it more.
+const KILLS: usize = 10;
+
+/// A shop that sells once for each `Idempotency-Key`, and knows what it has sold. Each sale takes a
+/// while.
+struct Shop {
+    backend: StrictBackend,
+    /// Method and key of each request.
+    asked: Arc<Mutex<Vec<String>>>,
+}
+
+impl Shop {
+    fn new(delay: Duration) -> Self {
+        let asked: Arc<Mutex<Vec<String>>> = Arc::default();
+        let log = Arc::clone(&asked);
+        let backend = StrictBackend::answering(move |received| {
+            let is_sale = received.method == "POST";
+            let what = if is_sale { "sale" } else { "question" };
+            let mut log = log.lock().unwrap();
+            log.push(what.to_owned());
+            let keys = received.headers.iter();
+            let keys = keys.filter(|(name, _)| name.eq_ignore_ascii_case("idempotency-key"));
+            log.extend(keys.map(|(_, key)| key.clone()));
+            drop(log);
+            if is_sale {
+                thread::sleep(delay);
+            }
+            b"HTTP/1.1 200 OK\r\nContent-Length: 14\r\nContent-Type: application/json\r\n\r\n{\"number\": 77}"
+                .to_vec()
+        });
+        Self { backend, asked }
+    }
+
+    fn asked(&self) -> Vec<String> {
+        self.asked.lock().unwrap().clone()
+    }
+
+    fn sales(&self) -> usize {
+        self.asked().iter().filter(|it| *it == "sale").count()
+    }
+}
+
+fn buying(port: u16, shop: u16) -> String {
+    format!(
+        r##"
+menu: airtime
+use: {{ shop: {{ http: "http://127.0.0.1:{shop}" }} }}
+from: {{ ussd: {{ http: "POST 127.0.0.1:{port}/ussd", gateway: africas-talking, codes: {{ "*123#": start }} }} }}
+languages: [en, sw]
+sessions: {{ resume: 5m }}
+keys: {{ home: {{ key: "00", text: {{ en: Home, sw: Nyumbani }} }} }}
+screens:
+  start:
+    text: {{ en: Airtime, sw: Muda }}
+    options:
+      - {{ text: {{ en: Buy, sw: Nunua }}, go: amount }}
+      - {{ text: {{ en: Kiswahili, sw: Kiswahili }}, language: sw, go: start }}
+  amount:
+    text: {{ en: "How much?", sw: "Kiasi gani?" }}
+    input: {{ as: amount, number: {{ min: 1, max: 500 }} }}
+    go: buy
+  buy:
+    do:
+      - http: {{ to: "shop:/sales", method: POST, headers: {{ Idempotency-Key: "${{ $ussd.action }}" }}, body: {{ amount: "${{ $amount }}" }} }}
+        as: sold
+    once: {{ wait: 1s, unsure: ask }}
+    text: {{ en: "Bought ${{ $amount }}: ${{ $sold.number }}.", sw: "Umenunua ${{ $amount }}: ${{ $sold.number }}." }}
+    end: true
+  ask:
+    do:
+      - http: {{ to: "shop:/sales/${{ $ussd.action }}", method: GET }}
+        as: found
+    text: {{ en: "Did you buy ${{ $amount }}?", sw: "Umenunua ${{ $amount }}?" }}
+    options:
+      - {{ text: {{ en: Try again, sw: Tena }}, go: buy }}
+      - {{ text: {{ en: Done, sw: Basi }}, go: bye }}
+  bye: {{ text: {{ en: Bye, sw: Kwaheri }}, end: true }}
+"##
+    )
+}
+
+struct Counter {
+    folder: TempDir,
+    port: u16,
+    shop: Shop,
+}
+
+impl Counter {
+    fn new(delay: Duration) -> Self {
+        let (folder, port, shop) = (TempDir::new(), free_port(), Shop::new(delay));
+        folder.write("flows/menu.yaml", &buying(port, shop.backend.port()));
+        Self { folder, port, shop }
+    }
+
+    fn run(&self) -> Engine {
+        let data = self.folder.path().join("data").display().to_string();
+        Engine::run(&[&self.folder.path().join("flows")], &["--data", &data])
+    }
+
+    fn send(&self, session: &str, text: &str) -> String {
+        self.send_of(session, NUMBER, text)
+    }
+
+    fn send_of(&self, session: &str, number: &str, text: &str) -> String {
+        let head = format!("sessionId={session}&phoneNumber={number}&serviceCode=*123%23");
+        let response = post(self.port, "/ussd", FORM, &format!("{head}&text={text}"));
+        assert_eq!(response.status, 200, "{}", response.text());
+        response.text()
+    }
+}
+
+const START: &str = "CON Airtime\n1. Buy\n2. Kiswahili";
+const PENDING: &str = "END Please wait a moment, then dial again.";
+
+#[test]
+fn a_slow_action_is_waited_for_and_told_when_its_subscriber_dials_again() {
+    let counter = Counter::new(Duration::from_secs(4));
+    let engine = counter.run();
+    assert_eq!(counter.send("s1", ""), START);
+    counter.send("s1", "1");
+    let start = Instant::now();
+    assert_eq!(counter.send("s1", "1*50"), PENDING);
+    assert!(
+        start.elapsed() < Duration::from_secs(3),
+        "{:?}",
+        start.elapsed()
+    );
+    assert_eq!(counter.send("s1", "1*50"), PENDING, "the request again");
+    assert_eq!(counter.send("s2", ""), PENDING, "dialled again");
+    // Somebody else is not held up.
+    assert_eq!(counter.send_of("s9", "%2B254711000009", ""), START);
+    testkit::wait_until("the sale", || {
+        counter.send(&format!("s{:?}", Instant::now()), "") == "END Bought 50: 77."
+    });
+    assert_eq!(counter.send("s4", ""), START, "it is told once");
+    assert_eq!(counter.shop.sales(), 1);
+    // The next one is another action.
+    counter.send("s4", "1");
+    assert_eq!(counter.send("s4", "1*60"), PENDING);
+    let keys: Vec<String> = counter
+        .shop
+        .asked()
+        .into_iter()
+        .filter(|it| it != "sale")
+        .collect();
+    assert_eq!(keys.len(), 2);
+    assert_ne!(keys[0], keys[1]);
+    engine.stop();
+}
+
+#[test]
+fn an_action_that_a_crash_interrupts_is_not_begun_again() {
+    let counter = Counter::new(Duration::from_secs(2));
+    let mut engine = counter.run();
+    counter.send("s1", "");
+    counter.send("s1", "1");
+    let client = send_away(counter.port, "s1", NUMBER, "1*50");
+    testkit::wait_until("the sale begins", || counter.shop.sales() == 1);
+    engine.process.signal("KILL");
+    engine.process.wait();
+    drop(client);
+    engine = counter.run();
+    let ask = "CON Did you buy 50?\n1. Try again\n2. Done\n00. Home";
+    // By the repeated request, by a new session, and once more.
+    assert_eq!(counter.send("s1", "1*50"), ask);
+    assert_eq!(counter.send("s1", "1*50"), ask);
+    assert_eq!(counter.send("s2", ""), ask);
+    assert_eq!(counter.shop.sales(), 1);
+    // Whoever tries again does so under the same id.
+    assert_eq!(counter.send("s2", "1"), PENDING);
+    assert_eq!(counter.shop.sales(), 2);
+    let asked = counter.shop.asked();
+    let keys: Vec<&String> = asked
+        .iter()
+        .filter(|it| !["sale", "question"].contains(&it.as_str()))
+        .collect();
+    assert_eq!((keys.len(), keys[0]), (2, keys[1]));
+    testkit::wait_until("the sale", || {
+        counter.send(&format!("s{:?}", Instant::now()), "") == "END Bought 50: 77."
+    });
+    assert_eq!(counter.send("s5", ""), START);
+    engine.stop();
+}
+
+#[test]
+fn an_unsure_action_is_over_when_its_subscriber_has_come_to_an_end() {
+    let counter = Counter::new(Duration::from_secs(1));
+    let mut engine = counter.run();
+    counter.send("s1", "");
+    counter.send("s1", "1");
+    let client = send_away(counter.port, "s1", NUMBER, "1*50");
+    testkit::wait_until("the sale begins", || counter.shop.sales() == 1);
+    engine.process.signal("KILL");
+    engine.process.wait();
+    drop(client);
+    engine = counter.run();
+    assert!(counter.send("s2", "").starts_with("CON Did you buy 50?"));
+    assert_eq!(counter.send("s2", "2"), "END Bye");
+    assert_eq!(counter.send("s3", ""), START);
+    assert_eq!(counter.shop.sales(), 1);
+    engine.stop();
+}
+
+/// Sends what buys something and does not wait for the answer.
+fn send_away(port: u16, session: &str, number: &str, text: &str) -> testkit::RawClient {
+    let head = format!("sessionId={session}&phoneNumber={number}&serviceCode=*123%23");
+    let body = format!("{head}&text={text}");
+    let mut client = testkit::RawClient::connect(port);
+    client.send(format!(
+        "POST /ussd HTTP/1.1\r\nHost: a\r\nContent-Type: {FORM}\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    ));
+    client
+}
+
+#[test]
+fn kills_at_any_moment_buy_nothing_twice() {
+    let kills = std::env::var("INTERTIE_MENU_KILLS").map(|it| it.parse().unwrap());
+    let counter = Counter::new(Duration::from_millis(8));
+    let mut engine = counter.run();
+    let (mut asked, mut told) = (0, 0);
+    for round in 0..kills.unwrap_or(KILLS) {
+        let number = format!("%2B2547{round:08}");
+        let send = |session: &str, text: &str| counter.send_of(session, &number, text);
+        let before = counter.shop.sales();
+        assert_eq!(send("s1", ""), START);
+        send("s1", "1");
+        let client = send_away(counter.port, "s1", &number, "1*50");
+        // From before the first step to behind the reply.
+        thread::sleep(Duration::from_micros((round as u64 * 7919) % 45_000));
+        engine.process.signal("KILL");
+        engine.process.wait();
+        drop(client);
+        engine = counter.run();
+        let again = send("s1", "1*50");
+        if again.starts_with("CON Did you buy 50?") {
+            asked += 1;
+            assert_eq!(send("s1", "1*50*2"), "END Bye");
+        } else {
+            told += 1;
+            assert_eq!(again, "END Bought 50: 77.", "{round}");
+        }
+        // Who was told just before the engine ended may be told once more.
+        if send("s2", "") != START {
+            assert_eq!(again, "END Bought 50: 77.", "{round}");
+            assert_eq!(send("s3", ""), START, "{round}: it is over");
+        }
+        let sales = counter.shop.sales() - before;
+        assert!(sales <= 1, "{round}: {sales} sales");
+        assert!(sales == 1 || again.starts_with("CON"), "{round}: {again}");
+    }
+    println!("asked {asked} times, told {told} times");
+    engine.stop();
+}
+
+#[test]
+fn the_language_is_remembered_and_a_dropped_session_goes_on() {
+    let counter = Counter::new(Duration::ZERO);
+    let mut engine = counter.run();
+    counter.send("s1", "");
+    assert_eq!(counter.send("s1", "2"), "CON Muda\n1. Nunua\n2. Kiswahili");
+    assert_eq!(counter.send("s1", "2*1"), "CON Kiasi gani?\n00. Nyumbani");
+    engine.process.signal("KILL");
+    engine.process.wait();
+    engine = counter.run();
+    // The connection is lost; the same subscriber dials.
+    assert_eq!(
+        counter.send("s2", ""),
+        "CON Welcome back.\nKiasi gani?\n00. Nyumbani"
+    );
+    assert_eq!(counter.send("s2", "50"), "END Umenunua 50: 77.");
+    // It came to its end: there is nothing to go on with, and the language stays.
+    assert_eq!(counter.send("s3", ""), "CON Muda\n1. Nunua\n2. Kiswahili");
+    // The first screen is no place to go on from.
+    assert_eq!(counter.send("s4", ""), "CON Muda\n1. Nunua\n2. Kiswahili");
+    counter.send("s4", "1");
+    assert_eq!(
+        counter.send("s5", ""),
+        "CON Welcome back.\nKiasi gani?\n00. Nyumbani"
+    );
+    assert_eq!(counter.send("s5", "00"), "CON Muda\n1. Nunua\n2. Kiswahili");
+    assert_eq!(
+        counter.send_of("s6", "%2B254711000009", ""),
+        START,
+        "somebody else"
+    );
+    engine.stop();
+}
+
+#[test]
+fn steps_follow_a_session_that_the_network_has_ended() {
+    let (folder, port) = (TempDir::new(), free_port());
+    let (backend, taken) = shop(Duration::ZERO);
+    let text = menu(port, backend.port(), "hubtel").replace(
+        "screens:",
+        "on_end:\n  - map: '{ left: $amount, of: $msisdn }'\n  - http: { to: \"shop:/left\", method: POST }\nscreens:",
+    );
+    let file = folder.write("menu.yaml", &text);
+    let data = folder.path().join("data").display().to_string();
+    let engine = Engine::run(&[&file], &["--data", &data]);
+    let send = |kind: &str, message: &str, sequence: u64| {
+        let body = format!(
+            r#"{{"Type":"{kind}","Message":"{message}","ServiceCode":"123","Operator":"mtn",
+                "Sequence":{sequence},"SessionId":"h1","Mobile":"233244000001"}}"#
+        );
+        post(port, "/ussd", "application/json", &body).text()
+    };
+    send("Initiation", "*123#", 1);
+    send("Response", "1", 2);
+    send("Response", "50", 3);
+    send("Timeout", "", 4);
+    send("Timeout", "", 4);
+    send("Release", "", 5);
+    let left = r#"{"left":50,"of":"+233244000001"}"#;
+    assert_eq!(*taken.lock().unwrap(), [left], "once");
+    engine.stop();
+}
+
+#[test]
+fn actions_are_checked() {
+    let sound = buying(8080, 8081);
+    for (from, to, message) in [
+        (
+            "unsure: ask }",
+            "unsure: nowhere }",
+            "there is no screen `nowhere`",
+        ),
+        ("{ wait: 1s, unsure: ask }", "{ wait: 1s }", "unsure"),
+        ("wait: 1s", "wait: 5m", "from 1s to 1m"),
+        ("resume: 5m", "resume: 5s", "from 10s to 1d"),
+        (
+            "    text: { en: \"How much?\"",
+            "    once: { unsure: ask }\n    text: { en: \"How much?\"",
+            "without `do`",
+        ),
+        (
+            "keys: { home: { key: \"00\", text: { en: Home, sw: Nyumbani } } }",
+            "",
+            "a way to begin anew",
+        ),
+    ] {
+        assert!(sound.contains(from), "{from}");
+        let folder = TempDir::new();
+        let file = folder.write("menu.yaml", &sound.replacen(from, to, 1));
+        let result = output(&["check", file.to_str().unwrap()]);
+        let report = String::from_utf8_lossy(&result.stdout).into_owned();
+        assert_eq!(result.status.code(), Some(1), "{to}\n{report}");
+        assert!(report.contains(message), "{to}\n{report}");
+    }
+}

@@ -1,0 +1,502 @@
+//! One message of a session while it is answered: what was typed leads to a screen, its steps run,
+//! and it is shown.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use component::block::Block;
+use component::dialogue::Screen as Shown;
+use component::exchange::Exchange;
+use component::handler::Services;
+use component::step::Next;
+use expr::Value;
+use message::{Fault, Kind, Origin};
+
+use crate::machine::{MenuKey, Notice, Position, Turned};
+use crate::once::Met;
+use crate::plan::{Choice, Input, Plan, Screen, ScreenId, Target, Then};
+use crate::render;
+use crate::session::Session;
+use crate::sessions::RecordKey;
+use crate::step::{Core, internal};
+use crate::subscriber::Subscriber;
+
+/// The most screens that are passed within one reply.
+const PASSED_MAX: usize = 32;
+/// The deepest nesting of a kept value.
+const DEPTH_MAX: usize = 256;
+/// The most bytes of a kept value.
+const VALUE_MAX: usize = 64 * 1024;
+
+/// A message of a session while it is answered.
+pub(crate) struct Answering<'a> {
+    pub menu: &'a Arc<Core>,
+    pub plan: &'a Plan,
+    pub exchange: &'a mut Exchange,
+    pub services: &'a dyn Services,
+    pub session: Session,
+    /// The gateway's id of the session, and the number.
+    pub id: &'a str,
+    pub msisdn: &'a str,
+    /// The action that the subscriber hears the end of by the reply.
+    pub told: Option<String>,
+    /// Whether the session begins with the message.
+    pub begins: bool,
+    /// Whether a language was chosen, which is remembered.
+    pub has_chosen_language: bool,
+}
+
+/// Where a message leads.
+pub(crate) enum Led {
+    /// The screen where the session is, or was led to, is entered.
+    Enter,
+    /// It has been entered, and its steps have run.
+    Entered,
+    /// The same screen is shown, perhaps another page of it.
+    Stay,
+    /// The session ends with a text.
+    End(String),
+}
+
+impl<'a> Answering<'a> {
+    /// Whether the screen that is shown asks for something secret.
+    pub fn asks_secret(&self) -> bool {
+        let screen = self.plan.screen(self.session.position.screen);
+        match screen.map(|it| &it.then) {
+            Some(Then::Input(input, _)) => input.rule.is_secret(),
+            _ => false,
+        }
+    }
+
+    /// Begins a session; whether it is one.
+    pub async fn begin(&mut self, dialled: &str) -> (Shown, bool) {
+        let Some((screen, values)) = self.plan.codes.find(dialled) else {
+            let text = self.plan.messages.unknown.text(0).to_owned();
+            return (Shown { text, ends: true }, false);
+        };
+        let values: Vec<(usize, String)> = values
+            .into_iter()
+            .map(|(slot, value)| (slot, value.to_owned()))
+            .collect();
+        let has_values = !values.is_empty();
+        self.session.position = Position::start(screen);
+        let led = match self.arrive(has_values).await {
+            Ok(Some(led)) => Ok(led),
+            Ok(None) => self.begin_with(values).await,
+            Err(fault) => Err(fault),
+        };
+        let shown = match led {
+            Ok(led) => self.show(led).await,
+            Err(fault) => Err(fault),
+        };
+        (self.or_failed(shown), true)
+    }
+
+    /// Looks at what is kept of the subscriber when a code was dialled: the language, an action,
+    /// and a session that was dropped.
+    async fn arrive(&mut self, has_values: bool) -> Result<Option<Led>, Fault> {
+        self.begins = true;
+        let plan = self.plan;
+        if !plan.remembers() {
+            return Ok(None);
+        }
+        let (sessions, shared) = (&self.menu.sessions, plan.sessions_in.as_ref());
+        let key = RecordKey::subscriber(self.msisdn);
+        let stored = sessions.peek(key, shared, self.services).await?;
+        let known = Subscriber::decode(stored.as_ref());
+        if let Some(name) = &known.language {
+            let mut languages = plan.languages.iter();
+            let language = languages.position(|it| **it == **name);
+            self.session.position.language = language.unwrap_or_default();
+        }
+        if let Some(led) = self.hear().await? {
+            return Ok(Some(led));
+        }
+        let last = known
+            .session
+            .as_deref()
+            .and_then(RecordKey::session_of_text);
+        let (Some(resume), Some(last), false) = (plan.resume, last, has_values) else {
+            return Ok(None);
+        };
+        let stored = sessions.peek(last, shared, self.services).await?;
+        let now = self.services.wall();
+        let stored = stored.filter(|it| it.until.saturating_add(resume) > now);
+        let dropped = stored.and_then(|it| Session::decode(&it.bytes, plan));
+        let Some(dropped) = dropped.filter(Session::can_be_resumed) else {
+            return Ok(None);
+        };
+        self.session.position = dropped.position;
+        self.session.position.notice = Notice::Resumed;
+        self.session.variables = dropped.variables;
+        self.session.action = dropped.action;
+        self.session.is_unsure = dropped.is_unsure;
+        self.restore()?;
+        Ok(Some(Led::Stay))
+    }
+
+    /// Runs what the menu does when the gateway has ended a session.
+    pub async fn run_on_end(&mut self) {
+        let Some(block) = &self.plan.on_end else {
+            return;
+        };
+        let ended = match self.restore() {
+            Ok(()) => run_block(block, self.exchange, self.services).await,
+            Err(fault) => Err(fault),
+        };
+        if let Err(fault) = ended {
+            self.log(&fault, "what follows the end of a session has failed");
+        }
+    }
+
+    fn log(&self, fault: &Fault, what: &str) {
+        self.services.failed(self.exchange, fault);
+        tracing::warn!(
+            target: "flow",
+            flow = &*self.exchange.context.name,
+            step = fault.step.as_deref().unwrap_or_default(),
+            kind = fault.name(),
+            cause = fault.cause.as_deref().unwrap_or_default(),
+            "{what}: {}", fault.detail
+        );
+    }
+
+    /// What was dialled for an input is checked as that; where it is refused, the input is asked
+    /// for.
+    async fn begin_with(&mut self, values: Vec<(usize, String)>) -> Result<Led, Fault> {
+        self.set_built_in();
+        for (slot, text) in values {
+            let asked = self.plan.input_of(slot);
+            let input = asked.and_then(|id| match &self.plan.screen(id)?.then {
+                Then::Input(input, _) => Some((id, &**input)),
+                _ => None,
+            });
+            let Some((id, input)) = input else {
+                self.exchange.set_slot(slot, expr::value::text(text));
+                continue;
+            };
+            match self.read_input(input, &text).await? {
+                Some(value) => self.exchange.set_slot(slot, value),
+                None => {
+                    self.session.position = Position::start(id);
+                    self.session.position.refuse();
+                    return Ok(Led::Stay);
+                }
+            }
+        }
+        Ok(Led::Enter)
+    }
+
+    /// Answers what was typed.
+    pub async fn typed(&mut self, typed: &str) -> Shown {
+        let led = match self.restore() {
+            Ok(()) => self.hear_or_lead(typed).await,
+            Err(fault) => Err(fault),
+        };
+        let shown = match led {
+            Ok(led) => self.show(led).await,
+            Err(fault) => Err(fault),
+        };
+        self.or_failed(shown)
+    }
+
+    /// What became of an action is heard before a key does anything.
+    async fn hear_or_lead(&mut self, typed: &str) -> Result<Led, Fault> {
+        match self.hear().await? {
+            Some(led) => Ok(led),
+            None => self.lead(typed).await,
+        }
+    }
+
+    /// A failure ends the session: the subscriber is told so, the log why.
+    fn or_failed(&mut self, shown: Result<Shown, Fault>) -> Shown {
+        shown.unwrap_or_else(|fault| {
+            self.told = None;
+            self.log(&fault, "a session of a menu has failed");
+            let text = self
+                .plan
+                .messages
+                .failed
+                .text(self.session.position.language);
+            Shown {
+                text: text.to_owned(),
+                ends: true,
+            }
+        })
+    }
+
+    /// Gives names the values that they had in the session.
+    pub fn restore(&mut self) -> Result<(), Fault> {
+        self.set_built_in();
+        for (name, json) in &self.session.variables {
+            let mut kept = self.plan.slots.kept.iter();
+            let slot = kept.find(|(known, _)| known == name);
+            let bytes = Bytes::copy_from_slice(json);
+            if let Some((_, slot)) = slot {
+                let value = expr::json::parse(&bytes, DEPTH_MAX).map_err(|error| {
+                    let detail = "a variable of a session cannot be read";
+                    Fault::new(Kind::Internal, Origin::Engine, detail).with_cause(error)
+                })?;
+                self.exchange.set_slot(*slot, value);
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps the values of names for the next message.
+    pub fn save(&mut self) -> Result<(), Fault> {
+        self.session.variables.clear();
+        for (name, slot) in &self.plan.slots.kept {
+            let value = self.exchange.slot(*slot);
+            if matches!(value, Value::Null) {
+                continue;
+            }
+            let mut json = Vec::new();
+            expr::json::write(&value, VALUE_MAX, &mut json).map_err(|error| {
+                let detail = "a variable of a session cannot be kept";
+                let fault = Fault::new(Kind::Internal, Origin::Engine, detail);
+                fault.with_cause(format_args!("${name}: {error}"))
+            })?;
+            self.session.variables.push((Arc::clone(name), json));
+        }
+        Ok(())
+    }
+
+    pub fn set_built_in(&mut self) {
+        let (plan, position) = (self.plan, &self.session.position);
+        let msisdn = expr::value::text(self.msisdn);
+        let language = plan.languages.get(position.language);
+        let text = |text: &str| expr::value::text(text);
+        let ussd = expr::value::object([
+            ("session".to_owned(), text(self.id)),
+            ("language".to_owned(), text(language.map_or("", |it| it))),
+            (
+                "action".to_owned(),
+                self.session.action.as_deref().map_or(Value::Null, text),
+            ),
+        ]);
+        self.exchange.set_slot(plan.slots.msisdn, msisdn);
+        self.exchange.set_slot(plan.slots.ussd, ussd);
+    }
+
+    /// What a key, or what was typed, leads to.
+    async fn lead(&mut self, typed: &str) -> Result<Led, Fault> {
+        let typed = typed.trim();
+        if let Some(turned) = self.turn(typed) {
+            return Ok(match turned {
+                Turned::Page => Led::Stay,
+                Turned::Entered => Led::Enter,
+                Turned::Exit => {
+                    let text = self.plan.messages.exit.text(self.session.position.language);
+                    Led::End(text.to_owned())
+                }
+            });
+        }
+        let screen = self.plan.screen(self.session.position.screen);
+        match screen.map(|it| &it.then) {
+            Some(Then::Options(choices)) => self.choose(choices, typed).await,
+            Some(Then::Input(input, targets)) => self.enter_input(input, targets, typed).await,
+            // The last screen of a session with several pages.
+            _ => {
+                self.session.position.refuse();
+                Ok(Led::Stay)
+            }
+        }
+    }
+
+    /// Does what a key of the menu does, where that is what was typed.
+    fn turn(&mut self, typed: &str) -> Option<Turned> {
+        let keys = &self.plan.keys;
+        let ends = self.plan.screen(self.session.position.screen);
+        let ends = ends.is_some_and(|it| matches!(it.then, Then::End));
+        let others = |key| Some(key).filter(|_| !ends);
+        let back = keys.back.as_ref().and_then(others);
+        let all = [
+            (Some(&keys.more), MenuKey::More),
+            (Some(&keys.page_back), MenuKey::PageBack),
+            (back, MenuKey::Back),
+            (keys.home.as_ref().and_then(others), MenuKey::Home),
+            (keys.exit.as_ref().and_then(others), MenuKey::Exit),
+        ];
+        all.into_iter()
+            .filter(|(key, _)| key.is_some_and(|it| it.key == typed))
+            .find_map(|(_, key)| self.session.position.turn(key))
+    }
+
+    async fn choose(&mut self, choices: &'a [Choice], typed: &str) -> Result<Led, Fault> {
+        let keys = &self.plan.keys;
+        let offered = render::offered(choices, keys, self.exchange, self.services).await?;
+        let Some(chosen) = offered.into_iter().find(|it| it.key == typed) else {
+            self.session.position.refuse();
+            return Ok(Led::Stay);
+        };
+        if let (Some(each), Some(item)) = (&chosen.choice.each, chosen.item) {
+            self.exchange.set_slot(each.slot, item);
+        }
+        if let Some(language) = chosen.choice.language {
+            self.session.position.language = language;
+            self.has_chosen_language = true;
+        }
+        self.go(chosen.choice.go);
+        Ok(Led::Enter)
+    }
+
+    /// The value of what was typed; `None` when it may not be.
+    async fn read_input(&mut self, input: &Input, typed: &str) -> Result<Option<Value>, Fault> {
+        let Some(value) = input.rule.read(typed) else {
+            return Ok(None);
+        };
+        let Some(condition) = &input.condition else {
+            return Ok(Some(value));
+        };
+        self.exchange.set_value(value.clone());
+        let services = self.services;
+        let holds = self
+            .exchange
+            .preemptible(services, |it| it.holds(condition, services));
+        let holds = holds.await;
+        self.exchange.set_value(Value::Null);
+        Ok(holds?.then_some(value))
+    }
+
+    async fn enter_input(
+        &mut self,
+        input: &'a Input,
+        targets: &'a [Target],
+        typed: &str,
+    ) -> Result<Led, Fault> {
+        if let Some(value) = self.read_input(input, typed).await? {
+            self.exchange.set_slot(input.slot, value);
+            let screen = self.target(targets).await?;
+            self.go(screen);
+            return Ok(Led::Enter);
+        }
+        let position = &mut self.session.position;
+        position.tries += 1;
+        position.refuse();
+        if input.tries.is_none_or(|tries| position.tries < tries) {
+            return Ok(Led::Stay);
+        }
+        match input.after_tries {
+            Some(screen) => {
+                position.go(screen);
+                Ok(Led::Enter)
+            }
+            None => {
+                let text = input.invalid.as_ref().unwrap_or(&self.plan.messages.choose);
+                Ok(Led::End(text.text(position.language).to_owned()))
+            }
+        }
+    }
+
+    /// Goes on to a screen. There is no way back to one with an action: that would be another one.
+    fn go(&mut self, screen: ScreenId) {
+        let position = &mut self.session.position;
+        match self
+            .plan
+            .screen(position.screen)
+            .is_some_and(|it| it.once.is_some())
+        {
+            true => position.pass_on(screen),
+            false => position.go(screen),
+        }
+    }
+
+    /// The first screen whose condition holds.
+    async fn target(&mut self, targets: &'a [Target]) -> Result<ScreenId, Fault> {
+        let services = self.services;
+        for target in targets {
+            let Some(condition) = &target.condition else {
+                return Ok(target.screen);
+            };
+            let holds = self
+                .exchange
+                .preemptible(services, |it| it.holds(condition, services));
+            if holds.await? {
+                return Ok(target.screen);
+            }
+        }
+        // The loader sees to it that the last one has no condition.
+        Err(internal("no screen follows"))
+    }
+
+    /// Comes to a screen that shows something, and shows it.
+    async fn show(&mut self, led: Led) -> Result<Shown, Fault> {
+        let led = match led {
+            Led::Enter => self.enter(false).await?,
+            Led::Entered => self.enter(true).await?,
+            other => other,
+        };
+        if let Led::End(text) = led {
+            return Ok(Shown { text, ends: true });
+        }
+        self.set_built_in();
+        let plan = self.plan;
+        let screen = self.here()?;
+        let position = self.session.position.clone();
+        let pages = render::pages(plan, screen, &position, self.exchange, self.services).await?;
+        let position = &mut self.session.position;
+        position.pages = pages.len();
+        position.page = position.page.min(pages.len() - 1);
+        let is_last = position.page + 1 == pages.len();
+        let text = pages.get(position.page).map(|page| page.text());
+        self.save()?;
+        let ends = is_last && matches!(screen.then, Then::End);
+        if ends && self.session.is_unsure {
+            self.told = self.session.action.clone();
+        }
+        Ok(Shown {
+            text: text.unwrap_or_default(),
+            ends,
+        })
+    }
+
+    /// Runs the steps of the screen that is entered, unless they have run, and of those that follow
+    /// it at once.
+    async fn enter(&mut self, mut has_run: bool) -> Result<Led, Fault> {
+        for _ in 0..PASSED_MAX {
+            self.set_built_in();
+            let screen = self.here()?;
+            if !std::mem::take(&mut has_run) {
+                match (&screen.once, &screen.work) {
+                    (Some(_), Some(_)) => match self.act(screen).await? {
+                        Met::Nothing | Met::Result => {}
+                        Met::Unsure => continue,
+                        Met::Pending => return Ok(self.pending()),
+                    },
+                    (None, Some(work)) => run_block(work, self.exchange, self.services).await?,
+                    (_, None) => {}
+                }
+            }
+            let screen = self.here()?;
+            let Then::Go(targets) = &screen.then else {
+                return Ok(Led::Stay);
+            };
+            let next = self.target(targets).await?;
+            self.session.position.pass_on(next);
+        }
+        Err(internal("screens follow each other without end"))
+    }
+
+    fn here(&self) -> Result<&'a Screen, Fault> {
+        let screen = self.plan.screen(self.session.position.screen);
+        screen.ok_or_else(|| internal("the screen is gone"))
+    }
+}
+
+/// Runs steps of a menu on a message without a body.
+pub(crate) async fn run_block(
+    block: &Block,
+    exchange: &mut Exchange,
+    services: &dyn Services,
+) -> Result<(), Fault> {
+    exchange.set_value(Value::Null);
+    match block.start(exchange, services).await? {
+        Next::Continue => {}
+        Next::Reply(_) | Next::Forward(_) => {
+            return Err(internal("a step of a screen has replied"));
+        }
+    }
+    exchange.set_value(Value::Null);
+    Ok(())
+}

@@ -1,0 +1,355 @@
+//! Actions of a session: they are noted durably before their steps begin, run whether or not
+//! anybody waits, and their result waits for the subscriber. [`action`](crate::action) decides.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use component::exchange::Exchange;
+use component::handler::{Services, until};
+use message::{Fault, Kind, Origin};
+
+use crate::action::{Action, At, Meeting, Progress, meet};
+use crate::answering::{Answering, Led, run_block};
+use crate::plan::{Once, Screen};
+use crate::session::Session;
+use crate::sessions::{RecordKey, Run};
+use crate::step::{Core, internal};
+use crate::subscriber::Subscriber;
+
+/// The time from one try to note the end of an action to the next: first and longest.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
+
+/// What a session has met.
+pub(crate) enum Met {
+    /// Nothing.
+    Nothing,
+    /// An action that is done: the session is at its screen, with the result.
+    Result,
+    /// An action of which nobody knows what became: the session is at the screen for that.
+    Unsure,
+    /// An action that runs for longer than the gateway waits.
+    Pending,
+}
+
+impl Answering<'_> {
+    /// Comes to the screen of an action: it begins, unless another one has.
+    ///
+    /// # Errors
+    /// When what is noted cannot be read or written.
+    pub async fn act(&mut self, screen: &Screen) -> Result<Met, Fault> {
+        self.meet(At::Screen(&screen.name)).await
+    }
+
+    /// Hears, wherever the session is, what became of an action; `None` when there is none.
+    ///
+    /// # Errors
+    /// When what is noted cannot be read or written.
+    pub async fn hear(&mut self) -> Result<Option<Led>, Fault> {
+        if !self.plan.has_actions() {
+            return Ok(None);
+        }
+        Ok(match self.meet(At::Elsewhere).await? {
+            Met::Nothing => None,
+            Met::Result => Some(Led::Entered),
+            Met::Unsure => Some(Led::Enter),
+            Met::Pending => Some(self.pending()),
+        })
+    }
+
+    /// What is said while an action runs.
+    pub fn pending(&self) -> Led {
+        let language = self.session.position.language;
+        Led::End(self.plan.messages.pending.text(language).to_owned())
+    }
+
+    async fn meet(&mut self, at: At<'_>) -> Result<Met, Fault> {
+        let (menu, services) = (self.menu, self.services);
+        let shared = self.plan.sessions_in.as_ref();
+        let subscriber = RecordKey::subscriber(self.msisdn);
+        let mut heard = match self.session.is_unsure {
+            true => self.session.action.clone(),
+            false => None,
+        };
+        let mut waited_until = None;
+        loop {
+            let mut entered = menu.sessions.enter(subscriber, shared, services).await?;
+            let mut known = Subscriber::decode(entered.stored());
+            if known.action.is_none() && at == At::Elsewhere {
+                return Ok(Met::Nothing);
+            }
+            let run = menu.sessions.begin(subscriber, shared, services).await?;
+            let noted = known.action.as_ref();
+            let met = meet(noted, run.is_none(), heard.as_deref(), at);
+            match (met, known.action.take()) {
+                (Meeting::Nothing, _) => return Ok(Met::Nothing),
+                (Meeting::Begin | Meeting::Repeat, noted) => {
+                    let id = match (met, noted) {
+                        (Meeting::Repeat, Some(noted)) => noted.id,
+                        _ => new_id(),
+                    };
+                    let run = run.ok_or_else(|| internal("an action begins while one runs"))?;
+                    let action = self.prepare(id)?;
+                    known.action = Some(action.clone());
+                    entered.keep(known.encode(services.wall())).await?;
+                    drop(entered);
+                    self.start(action, run);
+                    heard = None;
+                }
+                (Meeting::Wait, noted) => {
+                    drop(entered);
+                    let wait = self.wait_of(noted.as_ref());
+                    let until = *waited_until.get_or_insert(services.now() + wait);
+                    let left = until.saturating_duration_since(services.now());
+                    if left.is_zero() {
+                        return Ok(Met::Pending);
+                    }
+                    menu.sessions.wait(subscriber, left, services).await;
+                }
+                (Meeting::Show, Some(noted)) => {
+                    if self.take_over(&noted)? {
+                        self.told = Some(noted.id);
+                        return Ok(Met::Result);
+                    }
+                    known.action = None;
+                    entered.keep(known.encode(services.wall())).await?;
+                }
+                (Meeting::Unsure, Some(mut noted)) => {
+                    noted.progress = Progress::Unsure;
+                    known.action = Some(noted.clone());
+                    entered.keep(known.encode(services.wall())).await?;
+                    return self.come_to_unsure(&noted).map(|()| Met::Unsure);
+                }
+                (Meeting::Show | Meeting::Unsure, None) => {
+                    return Err(internal("an action that is none"));
+                }
+            }
+        }
+    }
+
+    /// Leads the session to the screen for an action of which nobody knows what became.
+    fn come_to_unsure(&mut self, noted: &Action) -> Result<(), Fault> {
+        let Some(unsure) = self.once_of(noted).map(|it| it.unsure) else {
+            return Err(internal("the screen of an action is gone"));
+        };
+        if !self.take_over(noted)? {
+            return Err(internal("the session of an action cannot be read"));
+        }
+        self.session.is_unsure = true;
+        self.session.position.history.clear();
+        self.session.position.pass_on(unsure);
+        Ok(())
+    }
+
+    fn once_of(&self, action: &Action) -> Option<&Once> {
+        let screen = self.plan.find(&action.screen)?;
+        self.plan.screen(screen)?.once.as_ref()
+    }
+
+    fn wait_of(&self, action: Option<&Action>) -> Duration {
+        let once = action.and_then(|it| self.once_of(it));
+        once.map_or(Duration::ZERO, |it| it.wait)
+    }
+
+    /// What is noted of an action before its steps begin.
+    fn prepare(&mut self, id: String) -> Result<Action, Fault> {
+        self.session.action = Some(id.clone());
+        self.session.is_unsure = false;
+        self.set_built_in();
+        self.save()?;
+        let screen = self.plan.screen(self.session.position.screen);
+        Ok(Action {
+            id,
+            screen: screen.map_or_else(String::new, |it| it.name.to_string()),
+            progress: Progress::Begun,
+            session: text_of(&self.session, self.plan)?,
+        })
+    }
+
+    /// Starts the steps of an action that has been noted, on a message of their own.
+    fn start(&mut self, action: Action, run: Run) {
+        let mut exchange = self.exchange.clone();
+        // What is held for the message ends with it.
+        exchange.held.clear();
+        let task = Task {
+            menu: Arc::clone(self.menu),
+            exchange,
+            session: self.session.clone(),
+            ids: (self.id.to_owned(), self.msisdn.to_owned()),
+            action,
+            _run: run,
+        };
+        self.services
+            .spawn(Box::new(move |services| Box::pin(task.run(services))));
+    }
+
+    /// Goes on with the session of an action; false when it cannot be read any more.
+    fn take_over(&mut self, action: &Action) -> Result<bool, Fault> {
+        let Some(session) = Session::of_text(&action.session, self.plan) else {
+            tracing::warn!(
+                target: "menu",
+                screen = action.screen,
+                "the result of an action cannot be shown: the menu has changed"
+            );
+            return Ok(false);
+        };
+        self.session.position = session.position;
+        self.session.variables = session.variables;
+        self.session.action = Some(action.id.clone());
+        self.session.is_unsure = false;
+        self.restore()?;
+        Ok(true)
+    }
+
+    /// Notes, behind the reply, what is kept of the subscriber: that the end of an action has been
+    /// told, and the language.
+    ///
+    /// # Errors
+    /// When it cannot be kept.
+    pub async fn note_subscriber(&mut self, session: RecordKey) -> Result<(), Fault> {
+        let begins = self.plan.resume.is_some() && self.begins;
+        if self.told.is_none() && !self.has_chosen_language && !begins {
+            return Ok(());
+        }
+        let (sessions, services) = (&self.menu.sessions, self.services);
+        let shared = self.plan.sessions_in.as_ref();
+        let subscriber = RecordKey::subscriber(self.msisdn);
+        let mut entered = sessions.enter(subscriber, shared, services).await?;
+        let mut known = Subscriber::decode(entered.stored());
+        let before = known.clone();
+        if let Some(told) = &self.told
+            && known.action.as_ref().is_some_and(|it| it.id == *told)
+        {
+            known.action = None;
+        }
+        if self.has_chosen_language {
+            let language = self.plan.languages.get(self.session.position.language);
+            known.language = language.map(|it| it.to_string());
+        }
+        if begins {
+            known.session = Some(session.to_text());
+        }
+        if known != before {
+            entered.keep(known.encode(services.wall())).await?;
+        }
+        Ok(())
+    }
+}
+
+fn text_of(session: &Session, plan: &crate::plan::Plan) -> Result<String, Fault> {
+    session
+        .to_text(plan)
+        .ok_or_else(|| internal("the variables of a session cannot be kept"))
+}
+
+/// An id that no other action has.
+fn new_id() -> String {
+    uuid::Uuid::new_v4().to_string()
+}
+
+/// The steps of an action.
+struct Task {
+    menu: Arc<Core>,
+    exchange: Exchange,
+    session: Session,
+    /// The gateway's id of the session, and the number.
+    ids: (String, String),
+    action: Action,
+    /// Others see that it runs until its end is noted.
+    _run: Run,
+}
+
+impl Task {
+    async fn run(mut self, services: &dyn Services) {
+        let menu = Arc::clone(&self.menu);
+        let plan = &menu.plan;
+        let result = self.work(services).await;
+        let done = match result {
+            Ok(()) => {
+                let mut answering = Answering {
+                    menu: &menu,
+                    plan,
+                    exchange: &mut self.exchange,
+                    services,
+                    session: std::mem::take(&mut self.session),
+                    id: &self.ids.0,
+                    msisdn: &self.ids.1,
+                    told: None,
+                    begins: false,
+                    has_chosen_language: false,
+                };
+                answering
+                    .save()
+                    .and_then(|()| text_of(&answering.session, plan))
+            }
+            Err(fault) => Err(fault),
+        };
+        match done {
+            Ok(session) => {
+                self.action.progress = Progress::Done;
+                self.action.session = session;
+            }
+            Err(fault) => {
+                self.action.progress = Progress::Unsure;
+                services.failed(&self.exchange, &fault);
+                tracing::warn!(
+                    target: "flow",
+                    flow = &*self.exchange.context.name,
+                    step = fault.step.as_deref().unwrap_or_default(),
+                    kind = fault.name(),
+                    cause = fault.cause.as_deref().unwrap_or_default(),
+                    action = self.action.id,
+                    "an action of a menu has failed: {}", fault.detail
+                );
+            }
+        }
+        let mut pause = PAUSE.0;
+        while let Err(fault) = self.note(services).await {
+            tracing::warn!(
+                target: "menu", %fault, action = self.action.id,
+                "the end of an action cannot be noted yet"
+            );
+            services.sleep(pause).await;
+            pause = (pause * 2).min(PAUSE.1);
+        }
+    }
+
+    async fn work(&mut self, services: &dyn Services) -> Result<(), Fault> {
+        let plan = &self.menu.plan;
+        let screen = plan
+            .find(&self.action.screen)
+            .and_then(|it| plan.screen(it));
+        let (work, once) = match screen {
+            Some(Screen {
+                work: Some(work),
+                once: Some(once),
+                ..
+            }) => (work, once),
+            _ => return Err(internal("the screen of an action is gone")),
+        };
+        let at = services.now() + once.timeout;
+        self.exchange.deadline = Some(at);
+        let steps = run_block(work, &mut self.exchange, services);
+        until(Some(at), services, steps).await.unwrap_or_else(|| {
+            let fault = Fault::new(Kind::Timeout, Origin::Upstream, "an action took too long");
+            Err(fault.with_cause(format_args!("longer than {:?}", once.timeout)))
+        })
+    }
+
+    /// Notes the end of the action, durably.
+    async fn note(&self, services: &dyn Services) -> Result<(), Fault> {
+        let subscriber = RecordKey::subscriber(&self.ids.1);
+        let shared = self.menu.plan.sessions_in.as_ref();
+        let sessions = &self.menu.sessions;
+        let mut entered = sessions.enter(subscriber, shared, services).await?;
+        let mut known = Subscriber::decode(entered.stored());
+        if known
+            .action
+            .as_ref()
+            .is_none_or(|it| it.id == self.action.id)
+        {
+            known.action = Some(self.action.clone());
+            entered.keep(known.encode(services.wall())).await?;
+        }
+        Ok(())
+    }
+}
