@@ -7,6 +7,10 @@ use serde::{Deserialize, Serialize};
 /// The media type of both.
 pub const MEDIA_TYPE: &str = "application/json";
 
+/// The media type by which a request to a menu's trigger says that it is such a message, whichever
+/// gateway is configured there: that of tools. The reply is a [`Screen`] then.
+pub const NEUTRAL_MEDIA_TYPE: &str = "application/vnd.intertie.ussd+json";
+
 /// What a gateway tells of a session.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(deny_unknown_fields)]

@@ -16,7 +16,7 @@ use crate::keys::KeysCommand;
 use crate::load::{Purpose, TABLE};
 use crate::secrets::command::SecretsCommand;
 use crate::tls::LoadedTls;
-use crate::{data, health, keys, load, new, reference, run, secrets, test};
+use crate::{data, health, keys, load, new, reference, run, secrets, test, ussd};
 
 /// Semantic Versioning of what users write and see: keys of flow files, the command line, error
 /// codes, metrics and the data folder. What is packaged names its commit.
@@ -51,6 +51,11 @@ enum Command {
     },
     /// Run the tests of files and folders, with other systems mocked and without waiting.
     Test(test::TestArguments),
+    /// Try a USSD menu in the terminal, or by a script.
+    ///
+    /// An engine is started for it, with a data folder that is removed at the end; other systems
+    /// are those of the files. While it runs, `:help` lists what can be done beside replying.
+    Ussd(ussd::UssdArguments),
     /// Write and read the encrypted file of secrets that `engine.secrets.file` names.
     ///
     /// Its key is the value of INTERTIE_SECRETS_KEY, or stands in the file that
@@ -166,6 +171,7 @@ impl Cli {
             Command::Run(arguments) => run::run(&arguments),
             Command::Check { paths, format } => check(&paths, format),
             Command::Test(arguments) => test::run(arguments),
+            Command::Ussd(arguments) => ussd::run(arguments),
             Command::Secrets(command) => secrets::command::run(&command),
             Command::Keys(command) => keys::run(&command),
             Command::Store(command) => data::command::run(&command),

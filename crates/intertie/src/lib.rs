@@ -29,4 +29,5 @@ mod signals;
 mod supervisor;
 mod test;
 mod tls;
+mod ussd;
 mod watch;

@@ -6,7 +6,7 @@ mod msisdn;
 
 use std::sync::Arc;
 
-use component::dialogue::{MEDIA_TYPE, Screen, SessionEvent, SessionInput};
+use component::dialogue::{MEDIA_TYPE, NEUTRAL_MEDIA_TYPE, Screen, SessionEvent, SessionInput};
 use component::endpoint::{Envelope, Note, Opened};
 use component::source::SourceContext;
 use config::Node;
@@ -54,6 +54,24 @@ struct Asked {
     event: SessionEvent,
 }
 
+/// What is noted of a request for its reply.
+struct Noted {
+    session: String,
+    /// Whether a tool has sent it, in the format of its own.
+    is_neutral: bool,
+}
+
+/// A request of a tool.
+fn neutral(request: &Request) -> Result<Asked, &'static str> {
+    let input = SessionInput::from_bytes(request.body.as_bytes());
+    let input = input.ok_or("the body is no message of a session")?;
+    Ok(Asked {
+        session: input.session,
+        msisdn: input.msisdn,
+        event: input.event,
+    })
+}
+
 /// Checks the keys of the trigger and makes the gateway.
 pub(crate) fn build(node: &Node, context: &mut SourceContext<'_>) -> Option<Arc<dyn Envelope>> {
     if !config::check_kind(node, shape::ussd, context.report) {
@@ -90,8 +108,9 @@ fn refusal(text: &'static str) -> Opened {
 
 impl Gateway {
     /// What a request says, if all of it can be used.
-    fn read(&self, request: &Request) -> Result<SessionInput, &'static str> {
+    fn read(&self, request: &Request, is_neutral: bool) -> Result<SessionInput, &'static str> {
         let asked = match self.preset {
+            _ if is_neutral => neutral(request)?,
             Preset::AfricasTalking => africas_talking::read(request)?,
             Preset::Hubtel => hubtel::read(request)?,
         };
@@ -125,18 +144,22 @@ impl Envelope for Gateway {
     }
 
     fn open(&self, mut request: Request) -> Opened {
-        let input = match self.read(&request) {
+        let is_neutral = request.headers.get("Content-Type") == Some(NEUTRAL_MEDIA_TYPE.as_bytes());
+        let input = match self.read(&request, is_neutral) {
             Ok(input) => input,
             Err(text) => return refusal(text),
         };
         request.headers.set("Content-Type", MEDIA_TYPE);
         request.body = input.to_bytes().into();
-        let note: Note = Arc::new(input.session);
+        let note: Note = Arc::new(Noted {
+            session: input.session,
+            is_neutral,
+        });
         Opened::Message(Box::new(request), note)
     }
 
     fn close(&self, note: &Note, end: Result<Reply, &Fault>) -> (Reply, Option<Fault>) {
-        let session = note.downcast_ref::<String>().map_or("", String::as_str);
+        let noted = note.downcast_ref::<Noted>();
         let screen = match &end {
             Ok(reply) => Screen::from_reply(reply),
             Err(_) => None,
@@ -145,6 +168,10 @@ impl Envelope for Gateway {
             text: FAILED.to_owned(),
             ends: true,
         });
+        if noted.is_some_and(|it| it.is_neutral) {
+            return (screen.to_reply(), None);
+        }
+        let session = noted.map_or("", |it| it.session.as_str());
         let reply = match self.preset {
             Preset::AfricasTalking => africas_talking::write(&screen),
             Preset::Hubtel => hubtel::write(&screen, session),

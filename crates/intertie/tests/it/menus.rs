@@ -3,6 +3,7 @@
 
 mod actions;
 mod shared;
+mod simulator;
 
 use std::fs;
 use std::sync::{Arc, Mutex};

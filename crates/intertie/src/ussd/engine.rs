@@ -1,0 +1,217 @@
+//! The engine behind the phone: one that runs, or one that is started for it with a data folder
+//! that is removed at the end.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use component::dialogue::{NEUTRAL_MEDIA_TYPE, Screen, SessionInput};
+
+/// How long an engine may take to start.
+const START_MAX: Duration = Duration::from_secs(30);
+/// The longest wait for a screen.
+const ANSWER_MAX: Duration = Duration::from_secs(120);
+/// More than any screen.
+const REPLY_MAX: u64 = 1 << 20;
+
+/// Where the menu's trigger is.
+pub(super) struct Place {
+    address: String,
+    path: String,
+    headers: String,
+}
+
+impl Place {
+    /// On this machine, whatever else the listener's address takes.
+    pub fn new(address: &str, path: &str, headers: &[String]) -> Self {
+        let port = address.rsplit(':').next().unwrap_or(address);
+        let host = address.strip_suffix(port).unwrap_or_default();
+        let host = match host.trim_end_matches(':') {
+            "" | "0.0.0.0" | "[::]" => "127.0.0.1",
+            host => host,
+        };
+        let headers = headers.iter().map(|line| format!("{line}\r\n")).collect();
+        Self {
+            address: format!("{host}:{port}"),
+            path: path.to_owned(),
+            headers,
+        }
+    }
+
+    /// At another engine.
+    pub fn at(self, url: &str) -> anyhow::Result<Self> {
+        let rest = url
+            .strip_prefix("http://")
+            .context("--url begins with http://")?;
+        let (address, path) = match rest.split_once('/') {
+            Some((address, path)) if !path.is_empty() => (address, format!("/{path}")),
+            Some((address, _)) => (address, self.path),
+            None => (rest, self.path),
+        };
+        let address = match address.contains(':') {
+            true => address.to_owned(),
+            false => format!("{address}:80"),
+        };
+        Ok(Self {
+            address,
+            path,
+            headers: self.headers,
+        })
+    }
+}
+
+/// An engine.
+pub(super) struct Engine {
+    place: Place,
+    /// The one that was started for this, with its data folder.
+    child: Option<(Child, PathBuf)>,
+}
+
+impl Engine {
+    /// One that runs.
+    pub fn running(place: Place) -> Self {
+        Self { place, child: None }
+    }
+
+    /// Starts one.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn start(paths: &[PathBuf], place: Place) -> anyhow::Result<Self> {
+        if TcpStream::connect(&place.address).is_ok() {
+            bail!(
+                "something listens on {} already: stop it, or try the menu there with --url",
+                place.address
+            );
+        }
+        let data = std::env::temp_dir().join(format!("intertie-ussd-{}", std::process::id()));
+        let log = data.with_extension("log");
+        let file =
+            fs::File::create(&log).with_context(|| format!("cannot write to {}", log.display()))?;
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg("run").args(paths).arg("--data").arg(&data);
+        command.args(["--admin", "off", "--workers", "1"]);
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(file);
+        let child = command.spawn().context("cannot start an engine")?;
+        let mut engine = Self {
+            place,
+            child: Some((child, data)),
+        };
+        let start = Instant::now();
+        while TcpStream::connect(&engine.place.address).is_err() {
+            let has_ended = match &mut engine.child {
+                Some((child, _)) => child.try_wait()?.is_some(),
+                None => false,
+            };
+            if has_ended || start.elapsed() > START_MAX {
+                let told = fs::read_to_string(&log).unwrap_or_default();
+                bail!("the engine does not start:\n{}", told.trim_end());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(engine)
+    }
+
+    /// Tells what has happened, and gets the screen.
+    ///
+    /// # Errors
+    /// When nobody answers, or not with a screen.
+    pub fn ask(&self, input: &SessionInput) -> anyhow::Result<Screen> {
+        let Place {
+            address,
+            path,
+            headers,
+        } = &self.place;
+        let nobody = || format!("no answer from http://{address}{path}");
+        let mut stream = connect(address).with_context(nobody)?;
+        stream.set_read_timeout(Some(ANSWER_MAX))?;
+        let body = input.to_bytes();
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n{headers}\
+             Content-Type: {NEUTRAL_MEDIA_TYPE}\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        );
+        stream.write_all(head.as_bytes())?;
+        stream.write_all(&body)?;
+        let mut reply = BufReader::new(stream.take(REPLY_MAX));
+        let mut status = String::new();
+        reply.read_line(&mut status).with_context(nobody)?;
+        let mut length = None;
+        loop {
+            let mut line = String::new();
+            if reply.read_line(&mut line)? == 0 || line == "\r\n" {
+                break;
+            }
+            if let Some((name, value)) = line.split_once(':')
+                && name.eq_ignore_ascii_case("content-length")
+            {
+                length = value.trim().parse::<u64>().ok();
+            }
+        }
+        let mut body = Vec::new();
+        reply
+            .take(length.unwrap_or(REPLY_MAX))
+            .read_to_end(&mut body)?;
+        let screen = serde_json::from_slice(&body).ok();
+        match (status.split(' ').nth(1), screen) {
+            (Some("200"), Some(screen)) => Ok(screen),
+            _ => bail!(
+                "http://{address}{path} answered {}: {}",
+                status.trim_end(),
+                String::from_utf8_lossy(&body)
+            ),
+        }
+    }
+}
+
+fn connect(address: &str) -> std::io::Result<TcpStream> {
+    match address.parse::<SocketAddr>() {
+        Ok(address) => TcpStream::connect_timeout(&address, Duration::from_secs(5)),
+        Err(_) => TcpStream::connect(address),
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        if let Some((child, data)) = &mut self.child {
+            // It has nothing that anybody needs, and may have ended by itself.
+            let _ = child.kill();
+            let _ = child.wait();
+            let _ = fs::remove_dir_all(&data);
+            let _ = fs::remove_file(data.with_extension("log"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_those_of_this_machine() {
+        for (written, wanted) in [
+            (":8080", "127.0.0.1:8080"),
+            ("0.0.0.0:8080", "127.0.0.1:8080"),
+            ("127.0.0.1:81", "127.0.0.1:81"),
+            ("[::]:81", "127.0.0.1:81"),
+            ("[::1]:81", "[::1]:81"),
+        ] {
+            assert_eq!(Place::new(written, "/ussd", &[]).address, wanted);
+        }
+        let place = |url: &str| {
+            let place = Place::new(":1", "/ussd", &[]).at(url).unwrap();
+            format!("{}{}", place.address, place.path)
+        };
+        assert_eq!(place("http://a.example"), "a.example:80/ussd");
+        assert_eq!(place("http://a.example:8/"), "a.example:8/ussd");
+        assert_eq!(place("http://a.example:8/b/c"), "a.example:8/b/c");
+        assert!(Place::new(":1", "/", &[]).at("https://a").is_err());
+    }
+}
