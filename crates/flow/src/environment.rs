@@ -145,9 +145,16 @@ impl Environment {
                 true => self.expand_steps(&mut entry.value, places, report),
                 false if refuse_condition(entry, places, report) => {}
                 false => {
+                    let evaluated = below(evaluated, &entry.key);
                     let secret = below(secret, &entry.key);
                     let secrets = (secrets, secret.as_slice());
-                    self.expand_below(&mut entry.value, secrets, places, report);
+                    match evaluated.is_empty() {
+                        true => self.expand_below(&mut entry.value, secrets, places, report),
+                        false => {
+                            let parts = (evaluated.as_slice(), secrets);
+                            self.expand_part(&mut entry.value, parts, places, report);
+                        }
+                    }
                 }
             }
         }

@@ -1,6 +1,7 @@
 //! The trigger `ussd`: what gateways send and get, put around the messages of a menu.
 
 mod africas_talking;
+mod described;
 mod hubtel;
 mod msisdn;
 
@@ -14,6 +15,7 @@ use message::{Fault, Method, Reply, Request};
 
 use crate::codes::BAD_CODE;
 use crate::shape;
+use described::Described;
 
 /// The most bytes of a session's id.
 const SESSION_MAX: usize = 128;
@@ -22,29 +24,40 @@ const TYPED_MAX: usize = 4096;
 /// What is shown when a menu has not come to a screen in time.
 const FAILED: &str = "The service is not available. Please try again later.";
 
-/// A gateway whose requests and replies are known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Preset {
+/// How requests and replies of a gateway are written.
+enum Format {
     AfricasTalking,
     Hubtel,
+    Described(Box<Described>),
 }
 
-impl Preset {
-    /// That of a name, which the schema knows.
-    pub fn of(name: &str) -> Option<Self> {
-        match name {
-            "africas-talking" => Some(Self::AfricasTalking),
-            "hubtel" => Some(Self::Hubtel),
-            _ => None,
-        }
+impl Format {
+    /// That of a name, which the schema knows, or of a description. Every problem is reported.
+    fn read(node: &Node, context: &mut SourceContext<'_>) -> Option<Self> {
+        let described = match node.as_str() {
+            Some("africas-talking") => return Some(Self::AfricasTalking),
+            Some("hubtel") => return Some(Self::Hubtel),
+            Some(name) => Described::known(name, context),
+            None => Described::read(node, context),
+        };
+        described.map(|it| Self::Described(Box::new(it)))
     }
 }
 
 /// A gateway: a request to what happened in a session, a screen to a reply.
 struct Gateway {
-    preset: Preset,
+    format: Format,
+    /// What stands between lines.
+    line_break: LineBreak,
     /// The calling code of numbers that begin with one 0.
     country: Option<String>,
+}
+
+/// What stands between the lines of a screen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LineBreak {
+    Lf,
+    CrLf,
 }
 
 /// What a request says.
@@ -77,7 +90,11 @@ pub(crate) fn build(node: &Node, context: &mut SourceContext<'_>) -> Option<Arc<
     if !config::check_kind(node, shape::ussd, context.report) {
         return None;
     }
-    let preset = Preset::of(node.get("gateway")?.as_str()?)?;
+    let format = Format::read(node.get("gateway")?, context);
+    let line_break = match node.get("line_breaks").and_then(Node::as_str) {
+        Some("crlf") => LineBreak::CrLf,
+        _ => LineBreak::Lf,
+    };
     let country = match node.get("country") {
         None => None,
         Some(written) => {
@@ -94,7 +111,11 @@ pub(crate) fn build(node: &Node, context: &mut SourceContext<'_>) -> Option<Arc<
             Some(country.to_owned())
         }
     };
-    Some(Arc::new(Gateway { preset, country }))
+    Some(Arc::new(Gateway {
+        format: format?,
+        line_break,
+        country,
+    }))
 }
 
 /// A refusal, which gateways do not show: it is for whoever connects one.
@@ -109,10 +130,11 @@ fn refusal(text: &'static str) -> Opened {
 impl Gateway {
     /// What a request says, if all of it can be used.
     fn read(&self, request: &Request, is_neutral: bool) -> Result<SessionInput, &'static str> {
-        let asked = match self.preset {
+        let asked = match &self.format {
             _ if is_neutral => neutral(request)?,
-            Preset::AfricasTalking => africas_talking::read(request)?,
-            Preset::Hubtel => hubtel::read(request)?,
+            Format::AfricasTalking => africas_talking::read(request)?,
+            Format::Hubtel => hubtel::read(request)?,
+            Format::Described(described) => described.read_request(request)?,
         };
         if asked.session.is_empty() || asked.session.len() > SESSION_MAX {
             return Err("the session has no id that can be used");
@@ -140,7 +162,10 @@ impl Gateway {
 
 impl Envelope for Gateway {
     fn methods(&self) -> Vec<Method> {
-        vec![Method::Post]
+        match &self.format {
+            Format::Described(described) => described.methods(),
+            _ => vec![Method::Post],
+        }
     }
 
     fn open(&self, mut request: Request) -> Opened {
@@ -164,7 +189,7 @@ impl Envelope for Gateway {
             Ok(reply) => Screen::from_reply(reply),
             Err(_) => None,
         };
-        let screen = screen.unwrap_or_else(|| Screen {
+        let mut screen = screen.unwrap_or_else(|| Screen {
             text: FAILED.to_owned(),
             ends: true,
         });
@@ -172,9 +197,16 @@ impl Envelope for Gateway {
             return (screen.to_reply(), None);
         }
         let session = noted.map_or("", |it| it.session.as_str());
-        let reply = match self.preset {
-            Preset::AfricasTalking => africas_talking::write(&screen),
-            Preset::Hubtel => hubtel::write(&screen, session),
+        if self.line_break == LineBreak::CrLf {
+            screen.text = screen.text.replace('\n', "\r\n");
+        }
+        let reply = match &self.format {
+            Format::AfricasTalking => africas_talking::write(&screen),
+            Format::Hubtel => hubtel::write(&screen, session),
+            Format::Described(described) => match described.write(&screen, session) {
+                Ok(reply) => reply,
+                Err(fault) => return (Reply::new(500), Some(fault)),
+            },
         };
         (reply, None)
     }

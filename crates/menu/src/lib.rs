@@ -47,4 +47,4 @@ pub const KINDS: &[FlowKind] = &[FlowKind {
 }];
 
 /// Where menus have expressions.
-pub const EVALUATED: &[&str] = &["screens"];
+pub const EVALUATED: &[&str] = &["screens", "on_end", "from.ussd.gateway"];

@@ -362,6 +362,9 @@ struct Ussd {
     /// `"*123*{amount}#": confirm`, which makes what stands there a variable.
     #[schemars(length(min = 1))]
     codes: BTreeMap<String, String>,
+    /// What stands between the lines of a screen: `lf` or `crlf`.
+    #[schemars(extend("default" = "lf"))]
+    line_breaks: Option<LineBreaks>,
     /// The most septets of a screen, from 60 to 182; UCS-2 has the same octets.
     #[schemars(extend("default" = 182), range(min = 60, max = 182))]
     limit: Option<u64>,
@@ -370,16 +373,93 @@ struct Ussd {
     country: Option<String>,
 }
 
+/// A gateway of which the requests are known, or a description of one.
+#[derive(JsonSchema)]
+#[schemars(inline)]
+#[serde(untagged)]
+#[allow(dead_code, reason = "describes a menu to the schema")]
+enum Gateway {
+    /// One that is known.
+    Known(KnownGateway),
+    /// Any other.
+    Described(DescribedGateway),
+}
+
 /// A gateway of which the requests are known.
 #[derive(JsonSchema)]
 #[schemars(inline)]
 #[serde(rename_all = "kebab-case")]
 #[allow(dead_code, reason = "describes a menu to the schema")]
-enum Gateway {
+enum KnownGateway {
     /// Africa's Talking: a form, and `CON` or `END` in front of the text.
     AfricasTalking,
     /// Hubtel: JSON with `Type` and `Sequence`.
     Hubtel,
+    /// A query with `type`, `session`, `msisdn`, `text` and `sequence`, and `CON` or `END` in front
+    /// of the text.
+    Get,
+    /// XML: `<ussd>` with `type`, `sessionid`, `msisdn`, `msg` and `sequence`.
+    Xml,
+}
+
+/// What requests of a gateway say where, and what it is replied.
+#[derive(JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(inline)]
+#[allow(dead_code, reason = "describes a menu to the schema")]
+struct DescribedGateway {
+    /// Where everything stands in a request: expressions whose `.` has `body`, read as its
+    /// `Content-Type` says, `query`, and `headers` with names in small letters.
+    request: GatewayRequest,
+    /// The reply.
+    reply: GatewayReply,
+}
+
+/// Where everything stands in a request of a gateway.
+#[derive(JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(inline)]
+#[allow(dead_code, reason = "describes a menu to the schema")]
+struct GatewayRequest {
+    /// The id of the session.
+    session: String,
+    /// The number of the subscriber.
+    msisdn: String,
+    /// What has happened: `"dial"`, `"reply"`, `"typed"` for all that was typed so far, joined by
+    /// `*`, or `"end"`.
+    event: String,
+    /// The code that was dialled, or what was typed.
+    text: String,
+    /// The service code, for `typed`.
+    code: Option<String>,
+    /// The number of the request within its session, which tells one that is repeated.
+    sequence: Option<String>,
+}
+
+/// The reply to a gateway.
+#[derive(JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(inline)]
+#[allow(dead_code, reason = "describes a menu to the schema")]
+struct GatewayReply {
+    /// Its media type.
+    #[schemars(extend("default" = "text/plain; charset=utf-8"))]
+    content_type: Option<String>,
+    /// The body, with `${ }`, whose `.` has `text`, `ends` and `session`. A text that is one `${ }`
+    /// may give an object, which becomes JSON; `@html` escapes for XML.
+    body: String,
+}
+
+/// What stands between lines.
+#[derive(JsonSchema)]
+#[schemars(inline)]
+#[serde(rename_all = "lowercase")]
+#[allow(dead_code, reason = "describes a menu to the schema")]
+enum LineBreaks {
+    /// A line feed.
+    Lf,
+    /// A carriage return and a line feed.
+    CrLf,
 }
 
 /// The schema of the keys of a menu.

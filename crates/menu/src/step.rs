@@ -22,7 +22,8 @@ use crate::sessions::{Entered, RecordKey, Sessions, Stored};
 /// Makes the step of a menu.
 pub(crate) fn build(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Step>> {
     let plan = read::read(node, context)?;
-    let gateway = node.get("from")?.get("ussd")?.get("gateway")?.as_str()?;
+    let gateway = node.get("from")?.get("ussd")?.get("gateway")?;
+    let gateway = gateway.as_str().unwrap_or("described");
     let is_shared = plan.sessions_in.is_some();
     let states = Some(context.surroundings.states).filter(|_| !is_shared);
     let menu = Arc::clone(context.flow);

@@ -2,6 +2,7 @@
 //! hostile, engines that are killed in the middle.
 
 mod actions;
+mod gateways;
 mod shared;
 mod simulator;
 
@@ -326,7 +327,7 @@ fn menus_are_refused_that_are_open_or_ask_for_what_is_not_there() {
     let sound = menu(8080, 8081, "africas-talking");
     for (from, to, code) in [
         ("127.0.0.1:8080/ussd", "0.0.0.0:8080/ussd", "IT0800"),
-        ("gateway: africas-talking", "gateway: xml", "IT0"),
+        ("gateway: africas-talking", "gateway: smpp", "IT0"),
         ("http: \"POST", "http: \"GET", "IT0212"),
         (
             "languages: [en]",

@@ -22,9 +22,10 @@ fn request(body: impl Into<Vec<u8>>) -> Request {
     }
 }
 
-fn gateway(preset: Preset) -> Gateway {
+fn gateway(format: Format) -> Gateway {
     Gateway {
-        preset,
+        format,
+        line_break: LineBreak::Lf,
         country: None,
     }
 }
@@ -50,7 +51,7 @@ fn closed(gateway: &Gateway, note: &Note, ends: bool) -> String {
 
 #[test]
 fn africas_talking_sends_forms_and_gets_texts() {
-    let gateway = gateway(Preset::AfricasTalking);
+    let gateway = gateway(Format::AfricasTalking);
     let body = "sessionId=AT_1&phoneNumber=%2B254711000001&networkCode=63902\
                 &serviceCode=*123%23&text=1*50";
     let (input, note) = opened(&gateway, body).unwrap();
@@ -69,7 +70,7 @@ fn africas_talking_sends_forms_and_gets_texts() {
 
 #[test]
 fn hubtel_sends_and_gets_json() {
-    let gateway = gateway(Preset::Hubtel);
+    let gateway = gateway(Format::Hubtel);
     let body = r#"{"Type":"Response","Message":"2","ServiceCode":"713","Operator":"mtn",
                    "Sequence":3,"SessionId":"h1","Mobile":"233244000001"}"#;
     let (input, note) = opened(&gateway, body).unwrap();
@@ -113,7 +114,7 @@ fn requests_that_cannot_be_used_are_refused() {
         format!("sessionId={}&{number}&{code}&text=", "x".repeat(129)),
         huge,
     ] {
-        let found = opened(&gateway(Preset::AfricasTalking), body.clone());
+        let found = opened(&gateway(Format::AfricasTalking), body.clone());
         assert_eq!(found.err(), Some(400), "{body:.100}");
     }
     for body in [
@@ -126,7 +127,7 @@ fn requests_that_cannot_be_used_are_refused() {
         "{\"Type\":\"Response\",\"Message\":\"\u{7f}\",\"SessionId\":\"1\",\"Mobile\":\"23324400\"}"
             .to_owned(),
     ] {
-        let found = opened(&gateway(Preset::Hubtel), body.clone());
+        let found = opened(&gateway(Format::Hubtel), body.clone());
         assert_eq!(found.err(), Some(400), "{body:.100}");
     }
 }

@@ -299,7 +299,7 @@ fn steps_follow_a_session_that_the_network_has_ended() {
     let (backend, taken) = shop(Duration::ZERO);
     let text = menu(port, backend.port(), "hubtel").replace(
         "screens:",
-        "on_end:\n  - map: '{ left: $amount, of: $msisdn }'\n  - http: { to: \"shop:/left\", method: POST }\nscreens:",
+        "on_end:\n  - map: '{ left: $amount, of: $msisdn }'\n  - http: { to: \"shop:/left/${ $ussd.session }\", method: POST }\nscreens:",
     );
     let file = folder.write("menu.yaml", &text);
     let data = folder.path().join("data").display().to_string();

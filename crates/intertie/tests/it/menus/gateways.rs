@@ -1,0 +1,137 @@
+//! Gateways beside Africa's Talking and Hubtel: by query, by XML, and as a file describes them.
+
+use testkit::RawClient;
+
+use super::*;
+
+fn engine_with(gateway: &str, method: &str) -> (TempDir, StrictBackend, u16, Engine) {
+    let (folder, port) = (TempDir::new(), free_port());
+    let (backend, _) = shop(Duration::ZERO);
+    let text = menu(port, backend.port(), "GATEWAY")
+        .replace("\"POST 127", &format!("\"{method} 127"))
+        .replace("gateway: GATEWAY", gateway);
+    let file = folder.write("menu.yaml", &text);
+    let data = folder.path().join("data").display().to_string();
+    let engine = Engine::run(&[&file], &["--data", &data]);
+    (folder, backend, port, engine)
+}
+
+fn get(port: u16, target: &str) -> String {
+    let mut client = RawClient::connect(port);
+    client.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
+    let response = client.response();
+    assert_eq!(response.status, 200, "{}", response.text());
+    response.text()
+}
+
+#[test]
+fn a_gateway_may_send_queries() {
+    let (_folder, _backend, port, engine) = engine_with("gateway: get", "GET");
+    let send = |kind: &str, text: &str, sequence: u64| {
+        get(
+            port,
+            &format!(
+                "/ussd?type={kind}&session=q1&msisdn=%2B254711000001&text={text}&sequence={sequence}"
+            ),
+        )
+    };
+    assert_eq!(send("1", "*123%23", 1), "CON Airtime\n1. Buy\n0. Exit");
+    assert_eq!(send("2", "1", 2), "CON How much?");
+    assert_eq!(send("reply", "1", 2), "CON How much?", "the request again");
+    assert_eq!(send("2", "0", 3), "CON Please try again.\nHow much?");
+    assert_eq!(send("4", "", 4), "END ");
+    assert!(send("2", "5", 5).starts_with("END The session is over."));
+    for target in [
+        "/ussd",
+        "/ussd?type=1&msisdn=%2B254711000001&text=*123%23",
+        "/ussd?type=1&session=a&msisdn=nobody&text=*123%23",
+    ] {
+        let mut client = RawClient::connect(port);
+        client.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        assert_eq!(client.response().status, 400, "{target}");
+    }
+    engine.stop();
+}
+
+#[test]
+fn a_gateway_may_speak_xml() {
+    let (_folder, _backend, port, engine) = engine_with("gateway: xml, line_breaks: crlf", "POST");
+    let send = |kind: u8, message: &str| {
+        let body = format!(
+            "<?xml version=\"1.0\"?><ussd><msisdn>254711000001</msisdn><sessionid>x1</sessionid>\
+             <type>{kind}</type><msg>{message}</msg></ussd>"
+        );
+        let response = post(port, "/ussd", "text/xml", &body);
+        assert_eq!(response.status, 200, "{}", response.text());
+        response.text()
+    };
+    assert_eq!(
+        send(1, "*123#"),
+        "<ussd><sessionid>x1</sessionid><type>2</type><msg>Airtime\r\n1. Buy\r\n0. Exit</msg></ussd>"
+    );
+    assert_eq!(
+        send(2, "0"),
+        "<ussd><sessionid>x1</sessionid><type>3</type><msg>Goodbye</msg></ussd>"
+    );
+    let response = post(
+        port,
+        "/ussd",
+        "text/xml",
+        "<ussd><msisdn>&hostile;</msisdn></ussd>",
+    );
+    assert_eq!(response.status, 400);
+    engine.stop();
+}
+
+#[test]
+fn a_file_describes_any_other_gateway() {
+    let described = r#"gateway: { request: {
+        session: .body.request.id, msisdn: '.headers["x-msisdn"]', text: '.body.request.input // ""',
+        event: 'if .body.request.new then "dial" elif .body.request.gone then "end" else "reply" end' },
+      reply: { content_type: application/json, body: '${ { id: .session, say: .text, more: (.ends | not) } }' } }"#;
+    let (_folder, _backend, port, engine) = engine_with(described, "POST");
+    let send = |body: &str| {
+        let mut client = RawClient::connect(port);
+        client.send(format!(
+            "POST /ussd HTTP/1.1\r\nHost: a\r\nX-MSISDN: +254711000001\r\n\
+             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        ));
+        let response = client.response();
+        assert_eq!(response.status, 200, "{}", response.text());
+        response.text()
+    };
+    assert_eq!(
+        send(r#"{"request":{"id":"d1","new":true,"input":"*123#"}}"#),
+        r#"{"id":"d1","say":"Airtime\n1. Buy\n0. Exit","more":true}"#
+    );
+    assert_eq!(
+        send(r#"{"request":{"id":"d1","input":"0"}}"#),
+        r#"{"id":"d1","say":"Goodbye","more":false}"#
+    );
+    engine.stop();
+}
+
+#[test]
+fn descriptions_are_checked() {
+    let sound = menu(8080, 8081, "GATEWAY");
+    for (gateway, code) in [
+        ("gateway: smoke-signals", "IT0"),
+        ("gateway: { request: { session: .a } }", "IT0"),
+        (
+            "gateway: { request: { session: '.a | nothing(1)', msisdn: .b, event: .c, text: .d }, reply: { body: x } }",
+            "IT0230",
+        ),
+        (
+            "gateway: { request: { session: .a, msisdn: .b, event: .c, text: .d }, reply: { body: '${ .text | }' } }",
+            "IT0230",
+        ),
+    ] {
+        let folder = TempDir::new();
+        let file = folder.write("menu.yaml", &sound.replace("gateway: GATEWAY", gateway));
+        let result = output(&["check", file.to_str().unwrap()]);
+        let report = String::from_utf8_lossy(&result.stdout).into_owned();
+        assert_eq!(result.status.code(), Some(1), "{gateway}\n{report}");
+        assert!(report.contains(code), "{gateway}\n{report}");
+    }
+}

@@ -1,0 +1,255 @@
+//! Gateways that a file describes: expressions say where in a request everything stands, templates
+//! what the reply is. `get` and `xml` are such descriptions, too.
+
+use bytes::Bytes;
+use component::content::{decode, format_of};
+use component::definition::{compile_expression, compile_text};
+use component::dialogue::{Screen, SessionEvent};
+use component::scope::{self, Scope};
+use component::source::SourceContext;
+use config::Node;
+use expr::Value;
+use expr::jq::{Expression, Limits, Variables};
+use expr::template::Template;
+use message::{Fault, Kind, Method, Origin, Reply, Request};
+
+use super::Asked;
+
+/// A description that needs no file.
+struct Known {
+    method: Method,
+    event: &'static str,
+    session: &'static str,
+    msisdn: &'static str,
+    text: &'static str,
+    code: Option<&'static str>,
+    sequence: &'static str,
+    content_type: &'static str,
+    body: &'static str,
+}
+
+/// What a type is that says it in one of the usual ways.
+const EVENT: &str = "if IN(\"1\", \"begin\", \"new\", \"initiation\") then \"dial\" \
+                     elif IN(\"2\", \"continue\", \"reply\", \"response\") then \"reply\" \
+                     else \"end\" end";
+
+const GET: Known = Known {
+    method: Method::Get,
+    event: ".query.type",
+    session: ".query.session",
+    msisdn: ".query.msisdn",
+    text: ".query.text",
+    code: None,
+    sequence: ".query.sequence",
+    content_type: "text/plain; charset=utf-8",
+    body: "${ if .ends then \"END\" else \"CON\" end } ${ .text }",
+};
+
+const XML: Known = Known {
+    method: Method::Post,
+    event: ".body.ussd.type",
+    session: ".body.ussd.sessionid",
+    msisdn: ".body.ussd.msisdn",
+    text: ".body.ussd.msg",
+    code: None,
+    sequence: ".body.ussd.sequence",
+    content_type: "application/xml",
+    body: "<ussd><sessionid>${ .session | @html }</sessionid>\
+           <type>${ if .ends then 3 else 2 end }</type><msg>${ .text | @html }</msg></ussd>",
+};
+
+/// A gateway as it is described.
+pub(crate) struct Described {
+    methods: Vec<Method>,
+    session: Expression,
+    msisdn: Expression,
+    event: Expression,
+    text: Expression,
+    code: Option<Expression>,
+    sequence: Option<Expression>,
+    content_type: String,
+    body: Template,
+    names: Names,
+    limits: Limits,
+}
+
+/// The values that every expression may use.
+struct Names {
+    env: Value,
+    secrets: Value,
+}
+
+impl Variables for Names {
+    fn get(&self, slot: usize) -> Value {
+        match slot {
+            scope::ENV => self.env.clone(),
+            scope::SECRET => self.secrets.clone(),
+            _ => Value::Null,
+        }
+    }
+
+    fn now(&self) -> f64 {
+        0.0
+    }
+}
+
+impl Described {
+    /// One that is known by name.
+    pub fn known(name: &str, context: &mut SourceContext<'_>) -> Option<Self> {
+        let known = match name {
+            "get" => GET,
+            "xml" => XML,
+            _ => return None,
+        };
+        let scope = context.evaluation.scope();
+        let compile = |text: &str| Expression::compile(text, &scope).ok();
+        let event = format!("{} | tostring | ascii_downcase | {EVENT}", known.event);
+        Some(Self {
+            // Tools send theirs by POST, whatever the gateway does.
+            methods: match known.method {
+                Method::Post => vec![Method::Post],
+                method => vec![method, Method::Post],
+            },
+            session: compile(known.session)?,
+            msisdn: compile(known.msisdn)?,
+            event: compile(&event)?,
+            text: compile(known.text)?,
+            code: known.code.and_then(compile),
+            sequence: compile(known.sequence),
+            content_type: known.content_type.to_owned(),
+            body: Template::compile(known.body, &scope).ok()?,
+            names: names(context),
+            limits: limits(context, &scope),
+        })
+    }
+
+    /// One that the file describes, whose shape has been checked. Every problem is reported.
+    pub fn read(node: &Node, context: &mut SourceContext<'_>) -> Option<Self> {
+        let scope = context.evaluation.scope();
+        let (request, reply) = (node.get("request")?, node.get("reply")?);
+        let mut compile = |key: &str| {
+            let node = request.get(key)?;
+            let text = node.as_str()?;
+            compile_expression(text, node.span, &scope, context.report)
+        };
+        let (session, msisdn) = (compile("session"), compile("msisdn"));
+        let (event, text) = (compile("event"), compile("text"));
+        let (code, sequence) = (compile("code"), compile("sequence"));
+        let body = reply.get("body")?;
+        let body = compile_text(body.as_str()?, body.span, &scope, context.report);
+        let content_type = reply.get("content_type").and_then(Node::as_str);
+        Some(Self {
+            methods: vec![Method::Post, Method::Get],
+            session: session?,
+            msisdn: msisdn?,
+            event: event?,
+            text: text?,
+            code: code.filter(|_| request.get("code").is_some()),
+            sequence: sequence.filter(|_| request.get("sequence").is_some()),
+            content_type: content_type
+                .unwrap_or("text/plain; charset=utf-8")
+                .to_owned(),
+            body: body?,
+            names: names(context),
+            limits: limits(context, &scope),
+        })
+    }
+
+    /// The methods of its requests, and of those of tools.
+    pub fn methods(&self) -> Vec<Method> {
+        self.methods.clone()
+    }
+
+    fn find(&self, expression: &Expression, input: &Value) -> Option<String> {
+        let value = expression.evaluate(input, &self.names, &self.limits).ok()?;
+        expr::value::scalar_text(&value).map(Into::into)
+    }
+
+    /// What a request says.
+    pub fn read_request(&self, request: &Request) -> Result<Asked, &'static str> {
+        let bytes = Bytes::copy_from_slice(request.body.as_bytes());
+        let content_type = request.headers.get("Content-Type");
+        let body = match bytes.is_empty() {
+            true => Value::Null,
+            false => decode(&bytes, format_of(content_type), content_type)
+                .map_err(|_| "the body cannot be read")?,
+        };
+        let query = request.query.as_deref().unwrap_or_default();
+        let query = expr::format::from_form(query.as_bytes());
+        let query = query.map_err(|_| "the query cannot be read")?;
+        let headers = request.headers.view().iter();
+        let headers = headers.filter_map(|(_, name, value)| {
+            let name = std::str::from_utf8(name).ok()?.to_ascii_lowercase();
+            let value = std::str::from_utf8(value).ok()?;
+            Some((name, expr::value::text(value)))
+        });
+        let input = expr::value::object([
+            ("body".to_owned(), body),
+            ("query".to_owned(), query),
+            ("headers".to_owned(), expr::value::object(headers)),
+        ]);
+        let find = |expression: &Expression| self.find(expression, &input);
+        let text = || find(&self.text).ok_or("what was typed is missing");
+        let event = match find(&self.event).as_deref() {
+            Some("dial") => SessionEvent::Dial(text()?),
+            Some("reply") => SessionEvent::Reply {
+                text: text()?,
+                sequence: self.sequence.as_ref().and_then(|it| find(it)?.parse().ok()),
+            },
+            Some("typed") => SessionEvent::Typed {
+                code: self
+                    .code
+                    .as_ref()
+                    .and_then(find)
+                    .ok_or("the code is missing")?,
+                text: text()?,
+            },
+            Some("end") => SessionEvent::End,
+            _ => return Err("the event is none of dial, reply, typed and end"),
+        };
+        Ok(Asked {
+            session: find(&self.session).ok_or("the session's id is missing")?,
+            msisdn: find(&self.msisdn).ok_or("the number is missing")?,
+            event,
+        })
+    }
+
+    /// The reply with a screen.
+    ///
+    /// # Errors
+    /// When the template fails.
+    pub fn write(&self, screen: &Screen, session: &str) -> Result<Reply, Fault> {
+        let input = expr::value::object([
+            ("text".to_owned(), expr::value::text(screen.text.as_str())),
+            ("ends".to_owned(), Value::from(screen.ends)),
+            ("session".to_owned(), expr::value::text(session)),
+        ]);
+        let body = self.body.evaluate(&input, &self.names, &self.limits);
+        let body = body.map_err(|error| {
+            let detail = "the reply to the gateway cannot be written";
+            Fault::new(Kind::Expression, Origin::Engine, detail).with_cause(error)
+        })?;
+        let body = match expr::value::as_text(&body) {
+            Some(text) => text.as_bytes().to_vec(),
+            None => {
+                let mut json = Vec::new();
+                expr::json::write(&body, 1 << 20, &mut json).map_err(Fault::expression)?;
+                json
+            }
+        };
+        Ok(Reply::with_content(200, &self.content_type, body))
+    }
+}
+
+fn names(context: &SourceContext<'_>) -> Names {
+    let (env, secrets) = context.evaluation.values();
+    Names { env, secrets }
+}
+
+fn limits(context: &SourceContext<'_>, scope: &Scope) -> Limits {
+    Limits {
+        // A request of a gateway is small, and others wait on the same thread.
+        steps: 100_000,
+        ..context.evaluation.context("ussd", scope).limits
+    }
+}
