@@ -42,7 +42,7 @@ pub const KINDS: &[FlowKind] = &[FlowKind {
         build: gateway::build,
     },
     schema: shape::menu,
-    later: &["texts"],
+    later: &["answers"],
     build: step::build,
 }];
 

@@ -3,6 +3,7 @@
 mod parts;
 mod screen;
 mod texts;
+mod translations;
 
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
@@ -20,6 +21,7 @@ use crate::dial::{Codes, Entry as CodeEntry, Pattern};
 use crate::plan::{Keys, Plan, ScreenId, Slots, Then};
 use crate::text::Limit;
 use texts::Languages;
+use translations::Translations;
 
 /// The names of every menu.
 const BUILT_IN: [&str; 2] = ["msisdn", "ussd"];
@@ -28,6 +30,8 @@ const BUILT_IN: [&str; 2] = ["msisdn", "ussd"];
 pub(crate) struct Reading<'a, 'b> {
     pub context: &'a mut BuildContext<'b>,
     pub languages: Languages,
+    /// Texts in files of their own.
+    pub translations: Option<Translations>,
     pub transliterates: bool,
     pub limit: Limit,
     /// The numbers of the screens.
@@ -42,18 +46,17 @@ pub(crate) fn read(document: &Node, context: &mut BuildContext<'_>) -> Option<Pl
     let languages = read_languages(document.get("languages")?, context.report);
     let transliterates = flag(document.get("transliterate"));
     let nodes = document.get("screens").and_then(Node::as_mapping)?;
-    let names = nodes.iter().enumerate();
-    let screens = names.map(|(id, entry)| (entry.key.clone(), id)).collect();
-    for entry in nodes.iter().filter(|entry| !is_name(&entry.key)) {
-        let message = format!("`{}` is not a name for a screen", entry.key.escape_debug());
-        let diagnostic = context.report.error(BAD_MENU, entry.key_span, message);
-        diagnostic.hint("a name has letters, digits, `_` and `-`, and at most 60 of them");
-    }
+    let screens = read_names(nodes, context.report);
     let ussd_node = document.get("from")?.get("ussd")?;
     let [msisdn, ussd] = BUILT_IN.map(|name| context.scope.declare(name));
+    let translations = match document.get("texts") {
+        Some(texts) => Some(Translations::read(texts, &languages.names, context)?),
+        None => None,
+    };
     let mut reading = Reading {
         context,
         languages,
+        translations,
         transliterates,
         limit: read_limit(ussd_node),
         screens,
@@ -101,8 +104,22 @@ pub(crate) fn read(document: &Node, context: &mut BuildContext<'_>) -> Option<Pl
             kept,
         },
     };
+    if let Some(translations) = &reading.translations {
+        translations.warn_unused(reading.context.report);
+    }
     check::check(&plan, (document, nodes), context.report);
     (context.problems() == before).then_some(plan)
+}
+
+/// The numbers of the screens.
+fn read_names(screens: &[Entry], report: &mut Report) -> HashMap<String, ScreenId> {
+    for entry in screens.iter().filter(|entry| !is_name(&entry.key)) {
+        let message = format!("`{}` is not a name for a screen", entry.key.escape_debug());
+        let diagnostic = report.error(BAD_MENU, entry.key_span, message);
+        diagnostic.hint("a name has letters, digits, `_` and `-`, and at most 60 of them");
+    }
+    let names = screens.iter().enumerate();
+    names.map(|(id, entry)| (entry.key.clone(), id)).collect()
 }
 
 fn flag(node: Option<&Node>) -> bool {

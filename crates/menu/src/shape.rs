@@ -98,6 +98,9 @@ struct Menu {
     /// The languages that every text has, such as `[en, sw]`; the first is the default.
     #[schemars(length(min = 1, max = 20))]
     languages: Vec<String>,
+    /// A folder with a JSON file for each language, such as `./texts` with `en.json` and `sw.json`:
+    /// names with their texts. A text that is one string in the menu is such a name then.
+    texts: Option<String>,
     /// Whether characters outside the GSM alphabet are replaced by look-alikes in it, such as `’`
     /// by `'`. One that stays turns its page to UCS-2, which holds 80 characters.
     #[schemars(extend("default" = false))]

@@ -60,11 +60,17 @@ impl Reading<'_, '_> {
         Some(PerLanguage(read))
     }
 
-    /// A text for each language: the same one where only one is written and the menu has one
-    /// language.
+    /// A text for each language: that of a name where the texts are in files, the same one where
+    /// only one is written and the menu has one language.
     fn texts(&mut self, node: &Node) -> Option<Vec<Spanned<String>>> {
         let report = &mut *self.context.report;
         let names = &self.languages.names;
+        if let (Some(name), Some(translations)) = (node.as_str(), &mut self.translations) {
+            let found = translations.find(name, node.span, report)?;
+            let span = node.span;
+            let texts = found.into_iter().map(|value| Spanned { value, span });
+            return Some(texts.collect());
+        }
         if let Some(text) = node.as_str() {
             if names.len() > 1 {
                 let all: Vec<String> = names.iter().map(|it| format!("{it}: …")).collect();

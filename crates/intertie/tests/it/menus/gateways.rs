@@ -135,3 +135,71 @@ fn descriptions_are_checked() {
         assert!(report.contains(code), "{gateway}\n{report}");
     }
 }
+
+#[test]
+fn texts_for_translators_are_checked() {
+    let flow = |folder: &TempDir| {
+        folder.write(
+            "menu.yaml",
+            "menu: hours\nfrom: { ussd: { http: POST 127.0.0.1:8080/ussd, gateway: get, codes: { \"*1#\": hours } } }\n\
+             languages: [en, sw]\ntexts: ./texts\nscreens:\n  hours: { text: hours.open, end: true }\n",
+        )
+    };
+    for (english, swahili, wanted) in [
+        (
+            r#"{"hours":{"open":"8 to 5"}}"#,
+            Some(r#"{"hours.open":"2 hadi 11"}"#),
+            None,
+        ),
+        (
+            r#"{"hours":{"open":"8 to 5"}}"#,
+            None,
+            Some("texts in `sw` cannot be read"),
+        ),
+        (
+            r#"{"hours":{"open":"8 to 5"}}"#,
+            Some("{"),
+            Some("texts/sw.json: EOF"),
+        ),
+        (
+            r#"{"hours":{"open":"8 to 5"}}"#,
+            Some(r#"{"hours":{"opem":"2"}}"#),
+            Some("did you mean `hours.opem`?"),
+        ),
+        (
+            r#"{"hours":{"open":8}}"#,
+            Some(r#"{"hours.open":"2"}"#),
+            Some("`hours.open` is no text"),
+        ),
+        (
+            r#"{"hours":{"open":"${ $amount }"}}"#,
+            Some(r#"{"hours.open":"2"}"#),
+            Some("IT0230"),
+        ),
+    ] {
+        let folder = TempDir::new();
+        let file = flow(&folder);
+        folder.write("texts/en.json", english);
+        if let Some(swahili) = swahili {
+            folder.write("texts/sw.json", swahili);
+        }
+        let result = output(&["check", file.to_str().unwrap()]);
+        let report = String::from_utf8_lossy(&result.stdout).into_owned();
+        assert_eq!(
+            result.status.code(),
+            Some(i32::from(wanted.is_some())),
+            "{report}"
+        );
+        assert!(report.contains(wanted.unwrap_or_default()), "{report}");
+    }
+    let folder = TempDir::new();
+    let file = flow(&folder);
+    folder.write("texts/en.json", r#"{"hours.open":"8 to 5","old":"x"}"#);
+    folder.write("texts/sw.json", r#"{"hours.open":"2 hadi 11"}"#);
+    let result = output(&["check", file.to_str().unwrap()]);
+    let report = String::from_utf8_lossy(&result.stdout).into_owned();
+    assert!(
+        report.contains("does not use these texts of texts/en.json: old"),
+        "{report}"
+    );
+}
