@@ -121,7 +121,7 @@ pub const ALL: &[CodeInfo] = &[
     },
     CodeInfo {
         code: UNGUARDED,
-        title: "open to everybody",
+        title: "menu open to everybody",
     },
     CodeInfo {
         code: NO_FLOW,

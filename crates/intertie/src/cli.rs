@@ -16,7 +16,7 @@ use crate::keys::KeysCommand;
 use crate::load::{Purpose, TABLE};
 use crate::secrets::command::SecretsCommand;
 use crate::tls::LoadedTls;
-use crate::{data, health, keys, load, new, reference, run, secrets, test, ussd};
+use crate::{data, graph, health, keys, load, new, reference, run, secrets, test, ussd};
 
 /// Semantic Versioning of what users write and see: keys of flow files, the command line, error
 /// codes, metrics and the data folder. What is packaged names its commit.
@@ -56,6 +56,12 @@ enum Command {
     /// An engine is started for it, with a data folder that is removed at the end; other systems
     /// are those of the files. While it runs, `:help` lists what can be done beside replying.
     Ussd(ussd::UssdArguments),
+    /// Draw flows and menus as a Mermaid flowchart.
+    Graph {
+        /// Files, and folders whose *.yaml and *.yml files are meant, subfolders included.
+        #[arg(required = true)]
+        paths: Vec<PathBuf>,
+    },
     /// Write and read the encrypted file of secrets that `engine.secrets.file` names.
     ///
     /// Its key is the value of INTERTIE_SECRETS_KEY, or stands in the file that
@@ -172,6 +178,7 @@ impl Cli {
             Command::Check { paths, format } => check(&paths, format),
             Command::Test(arguments) => test::run(arguments),
             Command::Ussd(arguments) => ussd::run(arguments),
+            Command::Graph { paths } => graph::run(&paths),
             Command::Secrets(command) => secrets::command::run(&command),
             Command::Keys(command) => keys::run(&command),
             Command::Store(command) => data::command::run(&command),

@@ -12,6 +12,7 @@ pub mod cli;
 pub mod codes;
 mod crew;
 mod data;
+mod graph;
 mod health;
 mod keys;
 mod load;

@@ -22,6 +22,7 @@ mod failed_disk;
 mod failures;
 mod flow_tests;
 mod flows;
+mod graph;
 mod idempotent;
 mod identity;
 mod keys;

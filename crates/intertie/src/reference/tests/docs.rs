@@ -174,3 +174,21 @@ fn is_command(word: &str) -> bool {
     use clap::CommandFactory;
     Cli::command().find_subcommand(word).is_some()
 }
+
+#[test]
+fn the_summary_calls_error_pages_as_they_call_themselves() {
+    let docs = repository().join("docs");
+    let summary = fs::read_to_string(docs.join("SUMMARY.md")).unwrap();
+    let entries = summary.lines().filter_map(|line| {
+        let (title, page) = line.trim().strip_prefix("- [")?.split_once("](errors/")?;
+        Some((title, page.strip_suffix(')')?))
+    });
+    let mut count = 0;
+    for (title, page) in entries.filter(|(_, page)| page.starts_with("IT")) {
+        let text = fs::read_to_string(docs.join("errors").join(page)).unwrap();
+        let own = text.lines().next().unwrap_or_default();
+        assert_eq!(own, format!("# {title}"), "{page}");
+        count += 1;
+    }
+    assert!(count > 100, "{count}");
+}
