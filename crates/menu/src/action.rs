@@ -28,6 +28,21 @@ pub(crate) struct Action {
     /// The session at its screen: as it was before its steps, or is behind them.
     #[serde(rename = "v")]
     pub session: String,
+    /// How often its result could not be shown.
+    #[serde(rename = "f", default)]
+    pub failures: u32,
+}
+
+/// How often it is tried to show a result: a file may be mended meanwhile, but whoever waits for it
+/// can do nothing else.
+const FAILURES_MAX: u32 = 3;
+
+impl Action {
+    /// Notes that its result could not be shown; whether it is given up.
+    pub fn fail_to_show(&mut self) -> bool {
+        self.failures += 1;
+        self.failures >= FAILURES_MAX
+    }
 }
 
 /// Where somebody comes upon an action.

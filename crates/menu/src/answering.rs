@@ -40,6 +40,8 @@ pub(crate) struct Answering<'a> {
     pub msisdn: &'a str,
     /// The action that the subscriber hears the end of by the reply.
     pub told: Option<String>,
+    /// The action whose end could not be shown.
+    pub untold: Option<String>,
     /// Whether the session begins with the message.
     pub begins: bool,
     /// Whether a language was chosen, which is remembered.
@@ -211,7 +213,7 @@ impl<'a> Answering<'a> {
     /// A failure ends the session: the subscriber is told so, the log why.
     fn or_failed(&mut self, shown: Result<Shown, Fault>) -> Shown {
         shown.unwrap_or_else(|fault| {
-            self.told = None;
+            self.untold = self.told.take();
             self.log(&fault, "a session of a menu has failed");
             let text = self
                 .plan

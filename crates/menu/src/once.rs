@@ -10,8 +10,8 @@ use message::{Fault, Kind, Origin};
 
 use crate::action::{Action, At, Meeting, Progress, meet};
 use crate::answering::{Answering, Led, run_block};
-use crate::plan::{Once, Screen};
-use crate::session::Session;
+use crate::plan::{Once, Plan, Screen};
+use crate::session::{SIZE_MAX, Session};
 use crate::sessions::{RecordKey, Run};
 use crate::step::{Core, internal};
 use crate::subscriber::Subscriber;
@@ -110,14 +110,16 @@ impl Answering<'_> {
                         self.told = Some(noted.id);
                         return Ok(Met::Result);
                     }
-                    known.action = None;
                     entered.keep(known.encode(services.wall())).await?;
                 }
                 (Meeting::Unsure, Some(mut noted)) => {
                     noted.progress = Progress::Unsure;
-                    known.action = Some(noted.clone());
+                    let has_come = self.come_to_unsure(&noted)?;
+                    known.action = Some(noted).filter(|_| has_come);
                     entered.keep(known.encode(services.wall())).await?;
-                    return self.come_to_unsure(&noted).map(|()| Met::Unsure);
+                    if has_come {
+                        return Ok(Met::Unsure);
+                    }
                 }
                 (Meeting::Show | Meeting::Unsure, None) => {
                     return Err(internal("an action that is none"));
@@ -126,18 +128,20 @@ impl Answering<'_> {
         }
     }
 
-    /// Leads the session to the screen for an action of which nobody knows what became.
-    fn come_to_unsure(&mut self, noted: &Action) -> Result<(), Fault> {
+    /// Leads the session to the screen for an action of which nobody knows what became; false when
+    /// the menu has it no more.
+    fn come_to_unsure(&mut self, noted: &Action) -> Result<bool, Fault> {
         let Some(unsure) = self.once_of(noted).map(|it| it.unsure) else {
-            return Err(internal("the screen of an action is gone"));
+            warn_changed(noted);
+            return Ok(false);
         };
         if !self.take_over(noted)? {
-            return Err(internal("the session of an action cannot be read"));
+            return Ok(false);
         }
         self.session.is_unsure = true;
         self.session.position.history.clear();
         self.session.position.pass_on(unsure);
-        Ok(())
+        Ok(true)
     }
 
     fn once_of(&self, action: &Action) -> Option<&Once> {
@@ -161,6 +165,7 @@ impl Answering<'_> {
             id,
             screen: screen.map_or_else(String::new, |it| it.name.to_string()),
             progress: Progress::Begun,
+            failures: 0,
             session: text_of(&self.session, self.plan)?,
         })
     }
@@ -185,11 +190,7 @@ impl Answering<'_> {
     /// Goes on with the session of an action; false when it cannot be read any more.
     fn take_over(&mut self, action: &Action) -> Result<bool, Fault> {
         let Some(session) = Session::of_text(&action.session, self.plan) else {
-            tracing::warn!(
-                target: "menu",
-                screen = action.screen,
-                "the result of an action cannot be shown: the menu has changed"
-            );
+            warn_changed(action);
             return Ok(false);
         };
         self.session.position = session.position;
@@ -207,7 +208,8 @@ impl Answering<'_> {
     /// When it cannot be kept.
     pub async fn note_subscriber(&mut self, session: RecordKey) -> Result<(), Fault> {
         let begins = self.plan.resume.is_some() && self.begins;
-        if self.told.is_none() && !self.has_chosen_language && !begins {
+        let has_news = self.told.is_some() || self.untold.is_some() || self.has_chosen_language;
+        if !has_news && !begins {
             return Ok(());
         }
         let (sessions, services) = (&self.menu.sessions, self.services);
@@ -219,6 +221,19 @@ impl Answering<'_> {
         if let Some(told) = &self.told
             && known.action.as_ref().is_some_and(|it| it.id == *told)
         {
+            known.action = None;
+        }
+        if let Some(untold) = &self.untold
+            && let Some(action) = known.action.as_mut().filter(|it| it.id == *untold)
+            && action.progress == Progress::Done
+            && action.fail_to_show()
+        {
+            tracing::error!(
+                target: "menu",
+                action = action.id,
+                screen = action.screen,
+                "the result of an action is given up: it could not be shown"
+            );
             known.action = None;
         }
         if self.has_chosen_language {
@@ -235,10 +250,19 @@ impl Answering<'_> {
     }
 }
 
-fn text_of(session: &Session, plan: &crate::plan::Plan) -> Result<String, Fault> {
-    session
-        .to_text(plan)
-        .ok_or_else(|| internal("the variables of a session cannot be kept"))
+fn warn_changed(action: &Action) {
+    tracing::warn!(
+        target: "menu",
+        action = action.id,
+        screen = action.screen,
+        "an action is given up: the menu has changed"
+    );
+}
+
+/// A session as it is kept with an action: one that could be kept by itself, too.
+fn text_of(session: &Session, plan: &Plan) -> Result<String, Fault> {
+    let text = session.to_text(plan).filter(|it| it.len() <= SIZE_MAX / 2);
+    text.ok_or_else(|| internal("the variables of an action are larger than 32 KiB"))
 }
 
 /// An id that no other action has.
@@ -274,6 +298,7 @@ impl Task {
                     id: &self.ids.0,
                     msisdn: &self.ids.1,
                     told: None,
+                    untold: None,
                     begins: false,
                     has_chosen_language: false,
                 };

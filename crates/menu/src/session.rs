@@ -48,6 +48,8 @@ struct Kept<'a> {
     pages: usize,
     #[serde(rename = "e")]
     is_refused: bool,
+    #[serde(rename = "w", default, skip_serializing_if = "is_false")]
+    is_resumed: bool,
     #[serde(rename = "r")]
     tries: u32,
     /// Characters may be escaped.
@@ -108,6 +110,7 @@ impl Session {
             page: self.position.page,
             pages: self.position.pages,
             is_refused: self.position.notice == Notice::Choose,
+            is_resumed: self.position.notice == Notice::Resumed,
             tries: self.position.tries,
             typed: self.heard.typed.clone(),
             sequence: self.heard.sequence,
@@ -149,9 +152,10 @@ impl Session {
                 language: languages.position(|it| **it == *kept.language)?,
                 page: kept.page,
                 pages: kept.pages,
-                notice: match kept.is_refused {
-                    true => Notice::Choose,
-                    false => Notice::None,
+                notice: match (kept.is_refused, kept.is_resumed) {
+                    (true, _) => Notice::Choose,
+                    (false, true) => Notice::Resumed,
+                    (false, false) => Notice::None,
                 },
                 tries: kept.tries,
             },

@@ -96,6 +96,7 @@ impl Core {
             id: &input.session,
             msisdn: &input.msisdn,
             told: None,
+            untold: None,
             begins: false,
             has_chosen_language: false,
         };
@@ -126,7 +127,10 @@ impl Core {
         session.heard.is_over = shown.ends;
         session.heard.answer = Some(shown.clone());
         self.keep(&mut entered, session, services.wall()).await?;
-        answering.note_subscriber(key).await?;
+        if let Err(fault) = answering.note_subscriber(key).await {
+            // The reply stands in the session already.
+            tracing::warn!(target: "menu", %fault, "what a subscriber has been told is not noted");
+        }
         Ok(shown)
     }
 

@@ -10,6 +10,7 @@ fn action(id: &str, progress: Progress) -> Action {
         screen: "buy".to_owned(),
         progress,
         session: String::new(),
+        failures: 0,
     }
 }
 

@@ -323,6 +323,78 @@ fn steps_follow_a_session_that_the_network_has_ended() {
 }
 
 #[test]
+fn a_result_that_cannot_be_shown_does_not_lock_its_subscriber_out() {
+    let counter = Counter::new(Duration::ZERO);
+    let text = buying(counter.port, counter.shop.backend.port());
+    let broken = text.replace("Bought ${ $amount }", "Bought ${ $amount | error }");
+    assert_ne!(text, broken);
+    counter.folder.write("flows/menu.yaml", &broken);
+    let engine = counter.run();
+    counter.send("s1", "");
+    counter.send("s1", "1");
+    let failed = "END The service is not available. Please try again later.";
+    assert_eq!(counter.send("s1", "1*50"), failed);
+    // It is tried twice more, for a file can be mended meanwhile.
+    assert_eq!(counter.send("s2", ""), failed);
+    assert_eq!(counter.send("s3", ""), failed);
+    assert_eq!(counter.send("s4", ""), START);
+    assert_eq!(counter.shop.sales(), 1);
+    let log = engine.stop();
+    assert!(log.contains("the result of an action is given up"), "{log}");
+}
+
+#[test]
+fn an_action_that_the_menu_has_no_more_is_given_up() {
+    let counter = Counter::new(Duration::from_secs(2));
+    let mut engine = counter.run();
+    counter.send("s1", "");
+    counter.send("s1", "1");
+    let client = send_away(counter.port, "s1", NUMBER, "1*50");
+    testkit::wait_until("the sale begins", || counter.shop.sales() == 1);
+    engine.process.signal("KILL");
+    engine.process.wait();
+    drop(client);
+    let text = buying(counter.port, counter.shop.backend.port());
+    let renamed = text
+        .replace("  buy:\n", "  purchase:\n")
+        .replace("go: buy", "go: purchase");
+    counter.folder.write("flows/menu.yaml", &renamed);
+    engine = counter.run();
+    let resumed = "CON Welcome back.\nHow much?\n00. Home";
+    assert_eq!(counter.send("s2", ""), resumed, "the session of before goes on");
+    let log = engine.stop();
+    assert!(log.contains("the menu has changed"), "{log}");
+}
+
+#[test]
+fn no_text_is_lost_on_the_pages_of_a_resumed_screen() {
+    let counter = Counter::new(Duration::ZERO);
+    let words: Vec<String> = (0..40).map(|it| format!("word{it}")).collect();
+    let text = buying(counter.port, counter.shop.backend.port());
+    let long = text.replace("en: \"How much?\"", &format!("en: \"{}\"", words.join(" ")));
+    counter.folder.write("flows/menu.yaml", &long);
+    let engine = counter.run();
+    counter.send("s1", "");
+    counter.send("s1", "1");
+    let mut shown = counter.send("s2", "");
+    let mut typed = String::new();
+    while shown.contains("98. More") {
+        typed = if typed.is_empty() {
+            "98".to_owned()
+        } else {
+            format!("{typed}*98")
+        };
+        let next = counter.send("s2", &typed);
+        shown = format!("{}{next}", shown.replace("98. More", ""));
+        assert!(typed.len() < 60, "{shown}");
+    }
+    for word in &words {
+        assert!(shown.contains(word), "{word}: {shown}");
+    }
+    engine.stop();
+}
+
+#[test]
 fn actions_are_checked() {
     let sound = buying(8080, 8081);
     for (from, to, message) in [
