@@ -361,7 +361,11 @@ fn an_action_that_the_menu_has_no_more_is_given_up() {
     counter.folder.write("flows/menu.yaml", &renamed);
     engine = counter.run();
     let resumed = "CON Welcome back.\nHow much?\n00. Home";
-    assert_eq!(counter.send("s2", ""), resumed, "the session of before goes on");
+    assert_eq!(
+        counter.send("s2", ""),
+        resumed,
+        "the session of before goes on"
+    );
     let log = engine.stop();
     assert!(log.contains("the menu has changed"), "{log}");
 }

@@ -21,7 +21,7 @@ pub(crate) struct UssdArgs {
     /// Only these scenarios.
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = scenario::names(&USSD))]
     pub scenario: Vec<String>,
-    /// How long the slow service of `menu-latency` takes; 1000 subscribers wait below one second,
+    /// How long the slow service of `menu-latency` takes; 200 subscribers wait below one second,
     /// 3000 from there on, unless --users says otherwise.
     #[arg(long, value_name = "TIME", value_delimiter = ',', value_parser = units::duration)]
     pub delays: Vec<Duration>,
@@ -101,7 +101,8 @@ impl UssdArgs {
                 };
                 let waiting = |delay: &Duration| match delay.as_millis() {
                     0 => USERS,
-                    1..1000 => 1000,
+                    // As many as one core serves: each has two screens for a wait.
+                    1..1000 => 200,
                     _ => 3000,
                 };
                 let cases = delays.iter().flat_map(|delay| {
@@ -141,7 +142,7 @@ mod tests {
                 "menu: 1000 users, 120 B, 200 ms before each key",
                 "menu-complex: 100 users, 116 B",
                 "menu-latency: 100 in flight, 104 B, 3 queues",
-                "menu-latency: 1000 in flight, 104 B, delay 100 ms, 3 queues",
+                "menu-latency: 200 in flight, 104 B, delay 100 ms, 3 queues",
                 "menu-latency: 3000 in flight, 104 B, delay 3000 ms, 3 queues",
             ]
         );
