@@ -40,6 +40,11 @@ pub trait Envelope: Send + Sync {
         None
     }
 
+    /// The parameters of the query that logs must not show.
+    fn secret_parameters(&self) -> Vec<Arc<str>> {
+        Vec::new()
+    }
+
     /// Whether requests open connections that stay ([`Opened::Stream`]), so that they can be
     /// limited.
     fn streams(&self) -> bool {

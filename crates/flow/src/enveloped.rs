@@ -142,6 +142,10 @@ impl Handler for Enveloped {
         self.envelope.streams()
     }
 
+    fn secret_parameters(&self) -> Vec<Arc<str>> {
+        self.envelope.secret_parameters()
+    }
+
     fn gate(&self) -> Option<&Arc<Gate>> {
         // Each message of a conversation passes it, not the handshake.
         self.flow.gate().filter(|_| !self.envelope.streams())

@@ -168,6 +168,13 @@ impl Envelope for Gateway {
         }
     }
 
+    fn secret_parameters(&self) -> Vec<Arc<str>> {
+        match &self.format {
+            Format::Described(described) => described.secret_parameters(),
+            _ => Vec::new(),
+        }
+    }
+
     fn open(&self, mut request: Request) -> Opened {
         let is_neutral = request.headers.get("Content-Type") == Some(NEUTRAL_MEDIA_TYPE.as_bytes());
         let input = match self.read(&request, is_neutral) {

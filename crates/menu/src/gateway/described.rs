@@ -1,6 +1,8 @@
 //! Gateways that a file describes: expressions say where in a request everything stands, templates
 //! what the reply is. `get` and `xml` are such descriptions, too.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use component::content::{decode, format_of};
 use component::definition::{compile_expression, compile_text};
@@ -14,6 +16,7 @@ use expr::template::Template;
 use message::{Fault, Kind, Method, Origin, Reply, Request};
 
 use super::Asked;
+use crate::codes::BAD_MENU;
 
 /// A description that needs no file.
 struct Known {
@@ -61,6 +64,8 @@ const XML: Known = Known {
 /// A gateway as it is described.
 pub(crate) struct Described {
     methods: Vec<Method>,
+    /// The parameters of the query in which the number is and what was typed.
+    secret: Vec<Arc<str>>,
     session: Expression,
     msisdn: Expression,
     event: Expression,
@@ -110,6 +115,10 @@ impl Described {
                 Method::Post => vec![Method::Post],
                 method => vec![method, Method::Post],
             },
+            secret: [known.text, known.msisdn]
+                .into_iter()
+                .flat_map(parameters)
+                .collect(),
             session: compile(known.session)?,
             msisdn: compile(known.msisdn)?,
             event: compile(&event)?,
@@ -127,6 +136,10 @@ impl Described {
     pub fn read(node: &Node, context: &mut SourceContext<'_>) -> Option<Self> {
         let scope = context.evaluation.scope();
         let (request, reply) = (node.get("request")?, node.get("reply")?);
+        let secret = [request.get("text")?, request.get("msisdn")?]
+            .into_iter()
+            .flat_map(|node| secret_of(node, context))
+            .collect();
         let mut compile = |key: &str| {
             let node = request.get(key)?;
             let text = node.as_str()?;
@@ -140,6 +153,7 @@ impl Described {
         let content_type = reply.get("content_type").and_then(Node::as_str);
         Some(Self {
             methods: vec![Method::Post, Method::Get],
+            secret,
             session: session?,
             msisdn: msisdn?,
             event: event?,
@@ -158,6 +172,11 @@ impl Described {
     /// The methods of its requests, and of those of tools.
     pub fn methods(&self) -> Vec<Method> {
         self.methods.clone()
+    }
+
+    /// The parameters of the query that logs must not show.
+    pub fn secret_parameters(&self) -> Vec<Arc<str>> {
+        self.secret.clone()
     }
 
     fn find(&self, expression: &Expression, input: &Value) -> Option<String> {
@@ -239,6 +258,34 @@ impl Described {
         };
         Ok(Reply::with_content(200, &self.content_type, body))
     }
+}
+
+/// The parameters of the query that an expression of the file looks at. Where it does not say
+/// which, that is reported.
+fn secret_of(node: &Node, context: &mut SourceContext<'_>) -> Vec<Arc<str>> {
+    let text = node.as_str().unwrap_or_default();
+    let found = parameters(text);
+    if found.len() < text.matches("query").count() {
+        let message = "it is not clear which parameter this is, and logs must not show it";
+        let diagnostic = context.report.error(BAD_MENU, node.span, message);
+        diagnostic.hint("write `.query.NAME` or `.query[\"NAME\"]`");
+    }
+    found
+}
+
+/// The names behind `.query.` and in `.query["…"]`.
+fn parameters(text: &str) -> Vec<Arc<str>> {
+    let behind = text.split(".query").skip(1);
+    let names = behind.filter_map(|rest| {
+        if let Some(quoted) = rest.strip_prefix("[\"") {
+            return quoted.split_once('"').map(|(name, _)| name);
+        }
+        let name = rest.strip_prefix('.')?;
+        let is_part = |it: char| it.is_ascii_alphanumeric() || it == '_';
+        let end = name.find(|it| !is_part(it)).unwrap_or(name.len());
+        name.get(..end).filter(|name| !name.is_empty())
+    });
+    names.map(Arc::from).collect()
 }
 
 fn names(context: &SourceContext<'_>) -> Names {

@@ -126,6 +126,10 @@ fn descriptions_are_checked() {
             "gateway: { request: { session: .a, msisdn: .b, event: .c, text: .d }, reply: { body: '${ .text | }' } }",
             "IT0230",
         ),
+        (
+            "gateway: { request: { session: .a, msisdn: .b, event: .c, text: '.query | .d' }, reply: { body: x } }",
+            "IT0801",
+        ),
     ] {
         let folder = TempDir::new();
         let file = folder.write("menu.yaml", &sound.replace("gateway: GATEWAY", gateway));
@@ -202,4 +206,45 @@ fn texts_for_translators_are_checked() {
         report.contains("does not use these texts of texts/en.json: old"),
         "{report}"
     );
+}
+
+#[test]
+fn what_is_typed_into_queries_is_in_no_access_log() {
+    let described = r#"gateway: { request: {
+        session: .query.id, msisdn: .query.phone, text: '.query["typed"]',
+        event: 'if .query.new then "dial" else "reply" end' }, reply: { body: "${ .text }" } }"#;
+    for (gateway, begin, typed) in [
+        (
+            "gateway: get",
+            "type=1&session=q1&msisdn=254711000001&text=*123%23",
+            "type=2&session=q1&msisdn=254711000001&text=",
+        ),
+        (
+            described,
+            "new=1&id=q1&phone=254711000001&typed=*123%23",
+            "id=q1&phone=254711000001&typed=",
+        ),
+    ] {
+        let (folder, port) = (TempDir::new(), free_port());
+        let (backend, _) = shop(Duration::ZERO);
+        let text = menu(port, backend.port(), "GATEWAY")
+            .replace("\"POST 127", "\"GET 127")
+            .replace("gateway: GATEWAY", gateway);
+        let text = format!("engine: {{ log: {{ access: true }} }}\n---{text}");
+        let file = folder.write("menu.yaml", &text);
+        let data = folder.path().join("data").display().to_string();
+        let engine = Engine::run(&[&file], &["--data", &data]);
+        get(port, &format!("/ussd?{begin}"));
+        get(port, &format!("/ussd?{typed}1"));
+        get(port, &format!("/ussd?{typed}50"));
+        let confirm = get(port, &format!("/ussd?{typed}918273"));
+        assert!(confirm.contains("Buy for 50"), "{confirm}");
+        let has_all = || engine.process.output().matches("/ussd?").count() == 4;
+        testkit::wait_until("the access log", has_all);
+        let log = engine.stop();
+        assert!(
+            !log.contains("918273") && !log.contains("254711000001"),
+            "{log}"
+        );
+    }
 }
