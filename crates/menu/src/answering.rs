@@ -332,6 +332,7 @@ impl<'a> Answering<'a> {
             self.session.position.refuse();
             return Ok(Led::Stay);
         };
+        self.services.visit(self.exchange, chosen.choice.place);
         if let (Some(each), Some(item)) = (&chosen.choice.each, chosen.item) {
             self.exchange.set_slot(each.slot, item);
         }
@@ -348,17 +349,19 @@ impl<'a> Answering<'a> {
         let Some(value) = input.rule.read(typed) else {
             return Ok(None);
         };
-        let Some(condition) = &input.condition else {
-            return Ok(Some(value));
-        };
-        self.exchange.set_value(value.clone());
-        let services = self.services;
-        let holds = self
-            .exchange
-            .preemptible(services, |it| it.holds(condition, services));
-        let holds = holds.await;
-        self.exchange.set_value(Value::Null);
-        Ok(holds?.then_some(value))
+        for condition in [&input.pattern, &input.condition].into_iter().flatten() {
+            self.exchange.set_value(value.clone());
+            let services = self.services;
+            let holds = self
+                .exchange
+                .preemptible(services, |it| it.holds(condition, services));
+            let holds = holds.await;
+            self.exchange.set_value(Value::Null);
+            if !holds? {
+                return Ok(None);
+            }
+        }
+        Ok(Some(value))
     }
 
     async fn enter_input(
@@ -459,6 +462,7 @@ impl<'a> Answering<'a> {
         for _ in 0..PASSED_MAX {
             self.set_built_in();
             let screen = self.here()?;
+            self.services.visit(self.exchange, screen.place);
             if !std::mem::take(&mut has_run) {
                 match (&screen.once, &screen.work) {
                     (Some(_), Some(_)) => match self.act(screen).await? {

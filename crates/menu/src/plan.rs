@@ -124,6 +124,8 @@ pub(crate) struct Messages {
 /// A screen.
 pub(crate) struct Screen {
     pub name: Arc<str>,
+    /// Its number for coverage.
+    pub place: u32,
     /// What runs when it is entered.
     pub work: Option<Block>,
     /// How that happens once.
@@ -166,6 +168,8 @@ pub(crate) struct Choice {
     /// Without one it is numbered.
     pub key: Option<String>,
     pub text: PerLanguage<Template>,
+    /// Its number for coverage.
+    pub place: u32,
     pub go: ScreenId,
     pub condition: Option<Expression>,
     /// The language of the session from then on.
@@ -184,6 +188,8 @@ pub(crate) struct Each {
 pub(crate) struct Input {
     pub slot: usize,
     pub rule: Rule,
+    /// Whether a text is one of the wanted form.
+    pub pattern: Option<Expression>,
     /// A condition on the value.
     pub condition: Option<Expression>,
     pub invalid: Option<PerLanguage<String>>,

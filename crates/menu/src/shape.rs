@@ -309,6 +309,8 @@ struct TextRule {
     /// The most characters.
     #[schemars(extend("default" = 160), range(min = 1, max = 160))]
     max: Option<u64>,
+    /// A regular expression for the whole text, such as `[A-Z]{2}[0-9]{6}`.
+    pattern: Option<String>,
 }
 
 /// A whole number of at most 15 digits.

@@ -3,12 +3,34 @@
 use std::time::Duration;
 
 use config::{Entry, Node, Spanned, Value};
-use expr::jq::Expression;
+use expr::jq::{Expression, Limits, Variables};
 
 use super::{Reading, number};
 use crate::codes::{BAD_LANGUAGE, BAD_MENU, DEAD_END};
 use crate::input::Rule;
 use crate::plan::{Choice, Each, Input, Once, Screen, Target, Then};
+
+/// What it costs at most to try a pattern.
+const LIMITS: Limits = Limits {
+    steps: 100_000,
+    memory: 1 << 20,
+    depth: 16,
+    until: None,
+    at_once: false,
+};
+
+/// No names: a pattern has none.
+struct NoNames;
+
+impl Variables for NoNames {
+    fn get(&self, _: usize) -> expr::Value {
+        expr::Value::Null
+    }
+
+    fn now(&self) -> f64 {
+        0.0
+    }
+}
 
 /// What follows a screen, as it is written.
 struct Written<'n> {
@@ -22,6 +44,8 @@ impl Reading<'_, '_> {
     pub fn read_screen(&mut self, entry: &Entry) -> Option<Screen> {
         let node = &entry.value;
         let before = self.context.problems();
+        let label = format!("screen {}", entry.key);
+        let place = self.context.place(&label, entry.key_span, false);
         let work = node.get("do").and_then(|items| {
             let block = self.context.branch(&entry.key, items, false)?;
             if block.ends_flow() || block.streams() {
@@ -40,7 +64,7 @@ impl Reading<'_, '_> {
         };
         let text = node.get("text");
         let is_form = self.check_form(entry, text.is_some(), &written);
-        let then = self.read_then(&written);
+        let then = self.read_then(&entry.key, &written);
         let text = match text {
             Some(text) => Some(self.templates(text)?),
             None => None,
@@ -48,6 +72,7 @@ impl Reading<'_, '_> {
         let is_sound = is_form && self.context.problems() == before;
         let screen = Screen {
             name: entry.key.as_str().into(),
+            place,
             work,
             once,
             text,
@@ -130,10 +155,10 @@ impl Reading<'_, '_> {
         }
     }
 
-    fn read_then(&mut self, written: &Written<'_>) -> Option<Then> {
+    fn read_then(&mut self, name: &str, written: &Written<'_>) -> Option<Then> {
         if let Some(options) = written.options {
             let nodes = options.as_sequence()?;
-            let read: Vec<_> = nodes.iter().map(|it| self.read_choice(it)).collect();
+            let read: Vec<_> = nodes.iter().map(|it| self.read_choice(name, it)).collect();
             return Some(Then::Options(read.into_iter().collect::<Option<_>>()?));
         }
         let targets = match written.go {
@@ -150,7 +175,10 @@ impl Reading<'_, '_> {
         })
     }
 
-    fn read_choice(&mut self, node: &Node) -> Option<Choice> {
+    fn read_choice(&mut self, screen: &str, node: &Node) -> Option<Choice> {
+        let go = node.get("go").and_then(Node::as_str).unwrap_or_default();
+        let label = format!("option of {screen} to {go}");
+        let place = self.context.place(&label, node.span, false);
         let each = match (node.entry("each"), node.entry("as")) {
             (Some(each), Some(name)) => {
                 let items = self.expression(&each.value)?;
@@ -190,6 +218,7 @@ impl Reading<'_, '_> {
         Some(Choice {
             key: node.get("key").and_then(Node::as_str).map(str::to_owned),
             text: text?,
+            place,
             go: go?,
             condition,
             language,
@@ -256,6 +285,10 @@ impl Reading<'_, '_> {
             let message = "`after_tries` has no effect without `tries`";
             self.context.report.error(BAD_MENU, after.key_span, message);
         }
+        let pattern = match node.get("text").and_then(|it| it.get("pattern")) {
+            Some(pattern) => Some(self.read_pattern(pattern)?),
+            None => None,
+        };
         let condition = match node.get("where") {
             Some(condition) => Some(self.expression(condition)?),
             None => None,
@@ -271,11 +304,30 @@ impl Reading<'_, '_> {
         Some(Input {
             slot,
             rule,
+            pattern,
             condition,
             invalid,
             tries: node.get("tries").and_then(number).map(|it| it as u32),
             after_tries,
         })
+    }
+
+    /// Whether a text is of this form as a whole, by the regular expressions of jq.
+    fn read_pattern(&mut self, node: &Node) -> Option<Expression> {
+        let quoted = serde_json::Value::from(format!("^(?:{})$", node.as_str()?));
+        let expression = Expression::compile(&format!("test({quoted})"), &*self.context.scope);
+        // A pattern that is none is noticed when it is used.
+        let works = |it: &Expression| {
+            it.evaluate(&expr::value::text(""), &NoNames, &LIMITS)
+                .is_ok()
+        };
+        let expression = expression.ok().filter(works);
+        if expression.is_none() {
+            let message = "this is not a regular expression";
+            let diagnostic = self.context.report.error(BAD_MENU, node.span, message);
+            diagnostic.hint("write one such as `[A-Z]{2}[0-9]{6}`; it is for the whole text");
+        }
+        expression
     }
 
     fn read_rule(&mut self, node: &Node) -> Option<Rule> {

@@ -430,3 +430,64 @@ fn actions_are_checked() {
         assert!(report.contains(message), "{to}\n{report}");
     }
 }
+
+#[test]
+fn a_text_has_the_form_of_its_pattern() {
+    let file = |pattern: &str| {
+        format!(
+            r##"
+menu: meter
+from: {{ ussd: {{ http: POST 127.0.0.1:8080/ussd, gateway: get, codes: {{ "*1#": meter }} }} }}
+languages: [en]
+screens:
+  meter:
+    text: Meter?
+    input: {{ as: meter, text: {{ pattern: '{pattern}' }} }}
+    go: done
+  done: {{ text: "${{ $meter }}", end: true }}
+tests:
+  - name: one
+    dialogue:
+      - dial: "*1#"
+      - {{ reply: KE12345, contains: Please try again }}
+      - {{ reply: xKE123456, contains: Please try again }}
+      - {{ reply: KE123456, expect: KE123456, ends: true }}
+"##
+        )
+    };
+    let folder = TempDir::new();
+    let sound = folder.write("menu.yaml", &file("[A-Z]{2}[0-9]{6}|\\d{3}"));
+    let result = output(&["test", sound.to_str().unwrap()]);
+    let told = String::from_utf8_lossy(&result.stdout).into_owned();
+    assert_eq!(result.status.code(), Some(0), "{told}");
+    // Screens are counted: both of them were shown.
+    assert!(told.contains("100 % of branches"), "{told}");
+    let broken = folder.write("menu.yaml", &file("[A-Z"));
+    let result = output(&["check", broken.to_str().unwrap()]);
+    let told = String::from_utf8_lossy(&result.stdout).into_owned();
+    assert_eq!(result.status.code(), Some(1), "{told}");
+    assert!(told.contains("not a regular expression"), "{told}");
+}
+
+#[test]
+fn screens_and_options_that_no_test_reaches_are_told() {
+    let folder = TempDir::new();
+    let text = format!(
+        "{}tests:\n  - name: one\n    dialogue:\n      - {{ dial: \"*123#\", contains: Airtime }}\n      - {{ reply: 0, ends: true }}\n",
+        menu(8080, 8081, "get")
+    );
+    let file = folder.write("menu.yaml", &text);
+    let result = output(&["test", file.to_str().unwrap(), "--coverage"]);
+    let told = String::from_utf8_lossy(&result.stdout).into_owned();
+    for part in [
+        "screen amount",
+        "option of start to amount",
+        "screen bought",
+    ] {
+        assert!(told.contains(part), "{part}\n{told}");
+    }
+    assert!(
+        !told.contains("screen start") && !told.contains("screen bye"),
+        "{told}"
+    );
+}
