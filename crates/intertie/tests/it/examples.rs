@@ -22,12 +22,14 @@ fn copy(folder: &TempDir, name: &str, ports: &[(&str, u16)]) -> PathBuf {
             folder.write(&format!("{name}/{file}"), &text);
         }
     }
-    let wsdl = source.join("wsdl");
-    for entry in std::fs::read_dir(wsdl).into_iter().flatten() {
-        let path = entry.unwrap().path();
-        let file = path.file_name().unwrap().to_str().unwrap();
-        let text = std::fs::read_to_string(&path).unwrap();
-        folder.write(&format!("{name}/wsdl/{file}"), &text);
+    // What the files name stands in folders beside them.
+    for within in ["wsdl", "texts"] {
+        for entry in std::fs::read_dir(source.join(within)).into_iter().flatten() {
+            let path = entry.unwrap().path();
+            let file = path.file_name().unwrap().to_str().unwrap();
+            let text = std::fs::read_to_string(&path).unwrap();
+            folder.write(&format!("{name}/{within}/{file}"), &text);
+        }
     }
     folder.path().join(name)
 }
