@@ -201,7 +201,7 @@ impl Envelope for Gateway {
             ends: true,
         });
         if noted.is_some_and(|it| it.is_neutral) {
-            return (screen.to_reply(), None);
+            return (uncached(screen.to_reply()), None);
         }
         let session = noted.map_or("", |it| it.session.as_str());
         if self.line_break == LineBreak::CrLf {
@@ -215,8 +215,14 @@ impl Envelope for Gateway {
                 Err(fault) => return (Reply::new(500), Some(fault)),
             },
         };
-        (reply, None)
+        (uncached(reply), None)
     }
+}
+
+/// A screen is for one request, also where that is a GET (RFC 9111, section 5.2.2.5).
+fn uncached(mut reply: Reply) -> Reply {
+    reply.headers.set("Cache-Control", "no-store");
+    reply
 }
 
 #[cfg(test)]

@@ -4,9 +4,10 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
 use component::dialogue::{NEUTRAL_MEDIA_TYPE, Screen, SessionInput};
@@ -67,7 +68,7 @@ impl Place {
 /// An engine.
 pub(super) struct Engine {
     place: Place,
-    /// The one that was started for this, with its data folder.
+    /// The one that was started for this, with the folder of its data and its log.
     child: Option<(Child, PathBuf)>,
 }
 
@@ -88,10 +89,10 @@ impl Engine {
                 place.address
             );
         }
-        let data = std::env::temp_dir().join(format!("intertie-ussd-{}", std::process::id()));
-        let log = data.with_extension("log");
-        let file =
-            fs::File::create(&log).with_context(|| format!("cannot write to {}", log.display()))?;
+        let folder = own_folder()?;
+        let (data, log) = (folder.join("data"), folder.join("log"));
+        let cannot = || format!("cannot write to {}", log.display());
+        let file = fs::File::create(&log).with_context(cannot)?;
         let mut command = Command::new(std::env::current_exe()?);
         command.arg("run").args(paths).arg("--data").arg(&data);
         command.args(["--admin", "off", "--workers", "1"]);
@@ -102,7 +103,7 @@ impl Engine {
         let child = command.spawn().context("cannot start an engine")?;
         let mut engine = Self {
             place,
-            child: Some((child, data)),
+            child: Some((child, folder)),
         };
         let start = Instant::now();
         while TcpStream::connect(&engine.place.address).is_err() {
@@ -171,6 +172,17 @@ impl Engine {
     }
 }
 
+/// A new folder that nobody else can read, or has made before.
+fn own_folder() -> anyhow::Result<PathBuf> {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    let since = since.unwrap_or_default().as_nanos();
+    let name = format!("intertie-ussd-{}-{since}", std::process::id());
+    let folder = std::env::temp_dir().join(name);
+    let made = fs::DirBuilder::new().mode(0o700).create(&folder);
+    made.with_context(|| format!("cannot make the folder {}", folder.display()))?;
+    Ok(folder)
+}
+
 fn connect(address: &str) -> std::io::Result<TcpStream> {
     match address.parse::<SocketAddr>() {
         Ok(address) => TcpStream::connect_timeout(&address, Duration::from_secs(5)),
@@ -180,12 +192,11 @@ fn connect(address: &str) -> std::io::Result<TcpStream> {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        if let Some((child, data)) = &mut self.child {
+        if let Some((child, folder)) = &mut self.child {
             // It has nothing that anybody needs, and may have ended by itself.
             let _ = child.kill();
             let _ = child.wait();
-            let _ = fs::remove_dir_all(&data);
-            let _ = fs::remove_file(data.with_extension("log"));
+            let _ = fs::remove_dir_all(&folder);
         }
     }
 }

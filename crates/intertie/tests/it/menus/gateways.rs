@@ -21,6 +21,7 @@ fn get(port: u16, target: &str) -> String {
     client.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
     let response = client.response();
     assert_eq!(response.status, 200, "{}", response.text());
+    assert_eq!(response.header("cache-control"), Some("no-store"));
     response.text()
 }
 
