@@ -196,7 +196,7 @@ impl Drop for Engine {
             // It has nothing that anybody needs, and may have ended by itself.
             let _ = child.kill();
             let _ = child.wait();
-            let _ = fs::remove_dir_all(&folder);
+            let _ = fs::remove_dir_all(folder);
         }
     }
 }
