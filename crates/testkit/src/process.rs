@@ -80,14 +80,15 @@ pub fn free_port() -> u16 {
     }
 }
 
+/// How long it may take until something is true: a broker that starts again on a busy machine needs
+/// ten seconds by itself.
+const WAIT_MAX: Duration = Duration::from_secs(30);
+
 /// Waits until something is true; panics when it is not in good time.
 pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let start = Instant::now();
     while !condition() {
-        assert!(
-            start.elapsed() < Duration::from_secs(10),
-            "waited in vain until {what}"
-        );
+        assert!(start.elapsed() < WAIT_MAX, "waited in vain until {what}");
         thread::sleep(Duration::from_millis(5));
     }
 }
