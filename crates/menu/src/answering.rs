@@ -1,6 +1,7 @@
 //! One message of a session while it is answered: what was typed leads to a screen, its steps run,
 //! and it is shown.
 
+use std::fmt::Display;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -16,7 +17,7 @@ use crate::machine::{MenuKey, Notice, Position, Turned};
 use crate::once::Met;
 use crate::plan::{Choice, Input, Plan, Screen, ScreenId, Target, Then};
 use crate::render;
-use crate::session::Session;
+use crate::session::{Session, Variables};
 use crate::sessions::RecordKey;
 use crate::step::{Core, internal};
 use crate::subscriber::Subscriber;
@@ -38,9 +39,9 @@ pub(crate) struct Answering<'a> {
     /// The gateway's id of the session, and the number.
     pub id: &'a str,
     pub msisdn: &'a str,
-    /// The action that the subscriber hears the end of by the reply.
+    /// The id of the action whose result is in the reply.
     pub told: Option<String>,
-    /// The action whose end could not be shown.
+    /// The id of the action whose result could not be rendered.
     pub untold: Option<String>,
     /// Whether the session begins with the message.
     pub begins: bool,
@@ -80,18 +81,17 @@ impl<'a> Answering<'a> {
             .into_iter()
             .map(|(slot, value)| (slot, value.to_owned()))
             .collect();
-        let has_values = !values.is_empty();
         self.session.position = Position::start(screen);
-        let led = match self.arrive(has_values).await {
-            Ok(Some(led)) => Ok(led),
-            Ok(None) => self.begin_with(values).await,
-            Err(fault) => Err(fault),
-        };
-        let shown = match led {
-            Ok(led) => self.show(led).await,
-            Err(fault) => Err(fault),
-        };
+        let shown = self.show_first(values).await;
         (self.or_failed(shown), true)
+    }
+
+    async fn show_first(&mut self, values: Vec<(usize, String)>) -> Result<Shown, Fault> {
+        let led = match self.arrive(!values.is_empty()).await? {
+            Some(led) => led,
+            None => self.begin_with(values).await?,
+        };
+        self.show(led).await
     }
 
     /// Looks at what is kept of the subscriber when a code was dialled: the language, an action,
@@ -99,7 +99,7 @@ impl<'a> Answering<'a> {
     async fn arrive(&mut self, has_values: bool) -> Result<Option<Led>, Fault> {
         self.begins = true;
         let plan = self.plan;
-        if !plan.remembers() {
+        if !plan.remembers {
             return Ok(None);
         }
         let (sessions, shared) = (&self.menu.sessions, plan.sessions_in.as_ref());
@@ -142,25 +142,14 @@ impl<'a> Answering<'a> {
         let Some(block) = &self.plan.on_end else {
             return;
         };
-        let ended = match self.restore() {
-            Ok(()) => run_block(block, self.exchange, self.services).await,
-            Err(fault) => Err(fault),
-        };
-        if let Err(fault) = ended {
-            self.log(&fault, "what follows the end of a session has failed");
+        let mut ended = self.restore();
+        if ended.is_ok() {
+            ended = run_block(block, self.exchange, self.services).await;
         }
-    }
-
-    fn log(&self, fault: &Fault, what: &str) {
-        self.services.failed(self.exchange, fault);
-        tracing::warn!(
-            target: "flow",
-            flow = &*self.exchange.context.name,
-            step = fault.step.as_deref().unwrap_or_default(),
-            kind = fault.name(),
-            cause = fault.cause.as_deref().unwrap_or_default(),
-            "{what}: {}", fault.detail
-        );
+        if let Err(fault) = ended {
+            let what = "what follows the end of a session has failed";
+            log_failure(self.exchange, self.services, &fault, what);
+        }
     }
 
     /// What was dialled for an input is checked as that; where it is refused, the input is asked
@@ -191,39 +180,29 @@ impl<'a> Answering<'a> {
 
     /// Answers what was typed.
     pub async fn typed(&mut self, typed: &str) -> Shown {
-        let led = match self.restore() {
-            Ok(()) => self.hear_or_lead(typed).await,
-            Err(fault) => Err(fault),
-        };
-        let shown = match led {
-            Ok(led) => self.show(led).await,
-            Err(fault) => Err(fault),
-        };
+        let shown = self.show_next(typed).await;
         self.or_failed(shown)
     }
 
     /// What became of an action is heard before a key does anything.
-    async fn hear_or_lead(&mut self, typed: &str) -> Result<Led, Fault> {
-        match self.hear().await? {
-            Some(led) => Ok(led),
-            None => self.lead(typed).await,
-        }
+    async fn show_next(&mut self, typed: &str) -> Result<Shown, Fault> {
+        self.restore()?;
+        let led = match self.hear().await? {
+            Some(led) => led,
+            None => self.lead(typed).await?,
+        };
+        self.show(led).await
     }
 
     /// A failure ends the session: the subscriber is told so, the log why.
     fn or_failed(&mut self, shown: Result<Shown, Fault>) -> Shown {
         shown.unwrap_or_else(|fault| {
             self.untold = self.told.take();
-            self.log(&fault, "a session of a menu has failed");
-            let text = self
-                .plan
-                .messages
-                .failed
-                .text(self.session.position.language);
-            Shown {
-                text: text.to_owned(),
-                ends: true,
-            }
+            let what = "a session of a menu has failed";
+            log_failure(self.exchange, self.services, &fault, what);
+            let failed = &self.plan.messages.failed;
+            let text = failed.text(self.session.position.language).to_owned();
+            Shown { text, ends: true }
         })
     }
 
@@ -247,20 +226,7 @@ impl<'a> Answering<'a> {
 
     /// Keeps the values of names for the next message.
     pub fn save(&mut self) -> Result<(), Fault> {
-        self.session.variables.clear();
-        for (name, slot) in &self.plan.slots.kept {
-            let value = self.exchange.slot(*slot);
-            if matches!(value, Value::Null) {
-                continue;
-            }
-            let mut json = Vec::new();
-            expr::json::write(&value, VALUE_MAX, &mut json).map_err(|error| {
-                let detail = "a variable of a session cannot be kept";
-                let fault = Fault::new(Kind::Internal, Origin::Engine, detail);
-                fault.with_cause(format_args!("${name}: {error}"))
-            })?;
-            self.session.variables.push((Arc::clone(name), json));
-        }
+        self.session.variables = variables(self.plan, self.exchange)?;
         Ok(())
     }
 
@@ -397,11 +363,8 @@ impl<'a> Answering<'a> {
     /// Goes on to a screen. There is no way back to one with an action: that would be another one.
     fn go(&mut self, screen: ScreenId) {
         let position = &mut self.session.position;
-        match self
-            .plan
-            .screen(position.screen)
-            .is_some_and(|it| it.once.is_some())
-        {
+        let left = self.plan.screen(position.screen);
+        match left.is_some_and(|it| it.once.is_some()) {
             true => position.pass_on(screen),
             false => position.go(screen),
         }
@@ -425,7 +388,7 @@ impl<'a> Answering<'a> {
         Err(internal("no screen follows"))
     }
 
-    /// Comes to a screen that shows something, and shows it.
+    /// Enters screens until one shows something, and renders that one.
     async fn show(&mut self, led: Led) -> Result<Shown, Fault> {
         let led = match led {
             Led::Enter => self.enter(false).await?,
@@ -460,6 +423,7 @@ impl<'a> Answering<'a> {
     /// it at once.
     async fn enter(&mut self, mut has_run: bool) -> Result<Led, Fault> {
         for _ in 0..PASSED_MAX {
+            self.give_up_unsure()?;
             self.set_built_in();
             let screen = self.here()?;
             self.services.visit(self.exchange, screen.place);
@@ -484,10 +448,61 @@ impl<'a> Answering<'a> {
         Err(internal("screens follow each other without end"))
     }
 
+    /// Whoever begins anew does not mean the action any more of which nobody knows what became: the
+    /// next one has an id of its own.
+    fn give_up_unsure(&mut self) -> Result<(), Fault> {
+        let (screen, position) = (self.here()?, &self.session.position);
+        if self.session.is_unsure && position.screen == position.home && screen.once.is_none() {
+            self.told = self.session.action.take();
+            self.session.is_unsure = false;
+        }
+        Ok(())
+    }
+
     fn here(&self) -> Result<&'a Screen, Fault> {
         let screen = self.plan.screen(self.session.position.screen);
         screen.ok_or_else(|| internal("the screen is gone"))
     }
+}
+
+/// The variables that are kept of a session, as JSON.
+///
+/// # Errors
+/// When one is too large, or cannot be written as JSON.
+pub(crate) fn variables(plan: &Plan, exchange: &Exchange) -> Result<Variables, Fault> {
+    let mut variables = Vec::new();
+    for (name, slot) in &plan.slots.kept {
+        let value = exchange.slot(*slot);
+        if matches!(value, Value::Null) {
+            continue;
+        }
+        let mut json = Vec::new();
+        expr::json::write(&value, VALUE_MAX, &mut json).map_err(|error| {
+            let detail = "a variable of a session cannot be kept";
+            let fault = Fault::new(Kind::Internal, Origin::Engine, detail);
+            fault.with_cause(format_args!("${name}: {error}"))
+        })?;
+        variables.push((Arc::clone(name), json));
+    }
+    Ok(variables)
+}
+
+/// Logs that steps of a menu have failed.
+pub(crate) fn log_failure(
+    exchange: &Exchange,
+    services: &dyn Services,
+    fault: &Fault,
+    what: impl Display,
+) {
+    services.failed(exchange, fault);
+    tracing::warn!(
+        target: "flow",
+        flow = &*exchange.context.name,
+        step = fault.step.as_deref().unwrap_or_default(),
+        kind = fault.name(),
+        cause = fault.cause.as_deref().unwrap_or_default(),
+        "{what}: {}", fault.detail
+    );
 }
 
 /// Runs steps of a menu on a message without a body.

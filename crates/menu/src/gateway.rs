@@ -15,7 +15,7 @@ use message::{Fault, Method, Reply, Request};
 
 use crate::codes::BAD_CODE;
 use crate::shape;
-use described::Described;
+use described::DescribedGateway;
 
 /// The most bytes of a session's id.
 const SESSION_MAX: usize = 128;
@@ -28,7 +28,7 @@ const FAILED: &str = "The service is not available. Please try again later.";
 enum Format {
     AfricasTalking,
     Hubtel,
-    Described(Box<Described>),
+    Described(Box<DescribedGateway>),
 }
 
 impl Format {
@@ -37,8 +37,8 @@ impl Format {
         let described = match node.as_str() {
             Some("africas-talking") => return Some(Self::AfricasTalking),
             Some("hubtel") => return Some(Self::Hubtel),
-            Some(name) => Described::known(name, context),
-            None => Described::read(node, context),
+            Some(name) => DescribedGateway::known(name, context),
+            None => DescribedGateway::read(node, context),
         };
         described.map(|it| Self::Described(Box::new(it)))
     }

@@ -9,10 +9,10 @@ use component::handler::{Services, until};
 use message::{Fault, Kind, Origin};
 
 use crate::action::{Action, At, Meeting, Progress, meet};
-use crate::answering::{Answering, Led, run_block};
+use crate::answering::{Answering, Led, log_failure, run_block, variables};
 use crate::plan::{Once, Plan, Screen};
 use crate::session::{SIZE_MAX, Session};
-use crate::sessions::{RecordKey, Run};
+use crate::sessions::{ActionRun, RecordKey};
 use crate::step::{Core, internal};
 use crate::subscriber::Subscriber;
 
@@ -45,7 +45,7 @@ impl Answering<'_> {
     /// # Errors
     /// When what is noted cannot be read or written.
     pub async fn hear(&mut self) -> Result<Option<Led>, Fault> {
-        if !self.plan.has_actions() {
+        if !self.plan.has_actions {
             return Ok(None);
         }
         Ok(match self.meet(At::Elsewhere).await? {
@@ -171,7 +171,7 @@ impl Answering<'_> {
     }
 
     /// Starts the steps of an action that has been noted, on a message of their own.
-    fn start(&mut self, action: Action, run: Run) {
+    fn start(&mut self, action: Action, run: ActionRun) {
         let mut exchange = self.exchange.clone();
         // What is held for the message ends with it.
         exchange.held.clear();
@@ -179,7 +179,7 @@ impl Answering<'_> {
             menu: Arc::clone(self.menu),
             exchange,
             session: self.session.clone(),
-            ids: (self.id.to_owned(), self.msisdn.to_owned()),
+            msisdn: self.msisdn.to_owned(),
             action,
             _run: run,
         };
@@ -275,39 +275,21 @@ struct Task {
     menu: Arc<Core>,
     exchange: Exchange,
     session: Session,
-    /// The gateway's id of the session, and the number.
-    ids: (String, String),
+    msisdn: String,
     action: Action,
     /// Others see that it runs until its end is noted.
-    _run: Run,
+    _run: ActionRun,
 }
 
 impl Task {
     async fn run(mut self, services: &dyn Services) {
         let menu = Arc::clone(&self.menu);
         let plan = &menu.plan;
-        let result = self.work(services).await;
-        let done = match result {
-            Ok(()) => {
-                let mut answering = Answering {
-                    menu: &menu,
-                    plan,
-                    exchange: &mut self.exchange,
-                    services,
-                    session: std::mem::take(&mut self.session),
-                    id: &self.ids.0,
-                    msisdn: &self.ids.1,
-                    told: None,
-                    untold: None,
-                    begins: false,
-                    has_chosen_language: false,
-                };
-                answering
-                    .save()
-                    .and_then(|()| text_of(&answering.session, plan))
-            }
-            Err(fault) => Err(fault),
-        };
+        let done = self.work(services).await;
+        let done = done.and_then(|()| {
+            self.session.variables = variables(plan, &self.exchange)?;
+            text_of(&self.session, plan)
+        });
         match done {
             Ok(session) => {
                 self.action.progress = Progress::Done;
@@ -315,16 +297,8 @@ impl Task {
             }
             Err(fault) => {
                 self.action.progress = Progress::Unsure;
-                services.failed(&self.exchange, &fault);
-                tracing::warn!(
-                    target: "flow",
-                    flow = &*self.exchange.context.name,
-                    step = fault.step.as_deref().unwrap_or_default(),
-                    kind = fault.name(),
-                    cause = fault.cause.as_deref().unwrap_or_default(),
-                    action = self.action.id,
-                    "an action of a menu has failed: {}", fault.detail
-                );
+                let what = format_args!("an action of a menu has failed ({})", self.action.id);
+                log_failure(&self.exchange, services, &fault, what);
             }
         }
         let mut pause = PAUSE.0;
@@ -362,16 +336,13 @@ impl Task {
 
     /// Notes the end of the action, durably.
     async fn note(&self, services: &dyn Services) -> Result<(), Fault> {
-        let subscriber = RecordKey::subscriber(&self.ids.1);
+        let subscriber = RecordKey::subscriber(&self.msisdn);
         let shared = self.menu.plan.sessions_in.as_ref();
         let sessions = &self.menu.sessions;
         let mut entered = sessions.enter(subscriber, shared, services).await?;
         let mut known = Subscriber::decode(entered.stored());
-        if known
-            .action
-            .as_ref()
-            .is_none_or(|it| it.id == self.action.id)
-        {
+        let noted = known.action.as_ref();
+        if noted.is_none_or(|it| it.id == self.action.id) {
             known.action = Some(self.action.clone());
             entered.keep(known.encode(services.wall())).await?;
         }

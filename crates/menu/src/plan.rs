@@ -37,6 +37,10 @@ impl PerLanguage<String> {
 pub(crate) struct Plan {
     pub languages: Vec<Arc<str>>,
     pub screens: Vec<Screen>,
+    /// Whether a screen has an action.
+    pub has_actions: bool,
+    /// Whether anything is kept of subscribers from one session to the next.
+    pub remembers: bool,
     pub keys: Keys,
     pub messages: Messages,
     pub codes: Codes,
@@ -64,16 +68,6 @@ pub(crate) struct Slots {
 }
 
 impl Plan {
-    /// Whether a screen has an action.
-    pub fn has_actions(&self) -> bool {
-        self.screens.iter().any(|screen| screen.once.is_some())
-    }
-
-    /// Whether anything is kept of subscribers from one session to the next.
-    pub fn remembers(&self) -> bool {
-        self.languages.len() > 1 || self.resume.is_some() || self.has_actions()
-    }
-
     pub fn screen(&self, id: ScreenId) -> Option<&Screen> {
         self.screens.get(id)
     }

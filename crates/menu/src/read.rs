@@ -79,14 +79,15 @@ pub(crate) fn read(document: &Node, context: &mut BuildContext<'_>) -> Option<Pl
     let read: Vec<_> = nodes.iter().map(|it| reading.read_screen(it)).collect();
     let codes = reading.read_codes(ussd_node.get("codes")?);
     let screens = read.into_iter().collect::<Option<Vec<_>>>()?;
-    let kept = reading.context.scope.declared();
-    let is_kept = |name: &str, slot| !BUILT_IN.contains(&name) && !reading.secret.contains(&slot);
-    let kept = kept.filter(|(name, slot)| is_kept(name, *slot));
-    let kept = kept.map(|(name, slot)| (Arc::from(name), slot)).collect();
+    let kept = reading.kept();
     let max = sessions.and_then(|it| number(it.get("max")?));
     let sessions_in = sessions.and_then(|it| reading.read_place(it));
+    let languages = reading.languages.names.clone();
+    let has_actions = screens.iter().any(|screen| screen.once.is_some());
     let plan = Plan {
-        languages: reading.languages.names.clone(),
+        has_actions,
+        remembers: languages.len() > 1 || resume.is_some() || has_actions,
+        languages,
         screens,
         keys: keys?,
         messages: messages?,
@@ -109,6 +110,16 @@ pub(crate) fn read(document: &Node, context: &mut BuildContext<'_>) -> Option<Pl
     }
     check::check(&plan, (document, nodes), context.report);
     (context.problems() == before).then_some(plan)
+}
+
+impl Reading<'_, '_> {
+    /// The variables whose values are kept between messages: all but secrets.
+    fn kept(&self) -> Vec<(Arc<str>, usize)> {
+        let declared = self.context.scope.declared();
+        let kept =
+            declared.filter(|(name, slot)| !BUILT_IN.contains(name) && !self.secret.contains(slot));
+        kept.map(|(name, slot)| (Arc::from(name), slot)).collect()
+    }
 }
 
 /// The numbers of the screens.

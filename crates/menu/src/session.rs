@@ -15,13 +15,15 @@ const VERSION: u8 = 1;
 /// The most bytes of a session.
 pub(crate) const SIZE_MAX: usize = 64 * 1024;
 
+/// Values of variables by name, as JSON.
+pub(crate) type Variables = Vec<(Arc<str>, Vec<u8>)>;
+
 /// A session.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Session {
     pub position: Position,
     pub heard: Heard,
-    /// Variables by name, as JSON.
-    pub variables: Vec<(Arc<str>, Vec<u8>)>,
+    pub variables: Variables,
     /// The id of the last action.
     pub action: Option<String>,
     /// Whether it was said that nobody knows what became of that.

@@ -271,7 +271,7 @@ impl Sessions {
         subscriber: RecordKey,
         shared: Option<&Arc<dyn KeyValueStore>>,
         services: &dyn Services,
-    ) -> Result<Option<Run>, Fault> {
+    ) -> Result<Option<ActionRun>, Fault> {
         if self.running().contains_key(&subscriber) {
             return Ok(None);
         }
@@ -288,7 +288,7 @@ impl Sessions {
         };
         let (sender, receiver) = watch::channel(());
         self.running().insert(subscriber, receiver);
-        Ok(Some(Run {
+        Ok(Some(ActionRun {
             sessions: Arc::clone(self),
             subscriber,
             _lease: lease,
@@ -310,7 +310,7 @@ impl Sessions {
 }
 
 /// The action of a subscriber, as long as it runs.
-pub(crate) struct Run {
+pub(crate) struct ActionRun {
     sessions: Arc<Sessions>,
     subscriber: RecordKey,
     /// What other engines see of it.
@@ -318,7 +318,7 @@ pub(crate) struct Run {
     _sender: watch::Sender<()>,
 }
 
-impl Drop for Run {
+impl Drop for ActionRun {
     fn drop(&mut self) {
         self.sessions.running().remove(&self.subscriber);
     }

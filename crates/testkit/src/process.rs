@@ -1,12 +1,12 @@
 //! Child processes, temporary folders, free ports.
 
-use std::collections::BTreeSet;
 use std::io::Read;
 use std::net::{TcpListener, TcpStream};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -67,17 +67,22 @@ impl Drop for TempDir {
     }
 }
 
+/// The ports that tests hand out, below those that Linux takes by itself (`ip_local_port_range` is
+/// 32768 to 60999): a port that the kernel chooses may be the source of someone's connection, or
+/// another test's listener, before the server that it was meant for has opened it.
+const PORTS: Range<u16> = 20_000..32_000;
+
 /// A port that was free a moment ago, and that this process was not given before.
 pub fn free_port() -> u16 {
-    // The kernel may give a port again as soon as it is closed.
-    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
-    loop {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        if GIVEN.lock().unwrap().insert(port) {
-            return port;
-        }
-    }
+    // Processes that run at the same time begin at different places.
+    static NEXT: LazyLock<AtomicU32> =
+        LazyLock::new(|| AtomicU32::new(std::process::id().wrapping_mul(97)));
+    let count = u32::from(PORTS.end - PORTS.start);
+    (0..count)
+        .map(|_| NEXT.fetch_add(1, Ordering::Relaxed) % count)
+        .map(|it| PORTS.start + u16::try_from(it).unwrap())
+        .find(|it| TcpListener::bind(("127.0.0.1", *it)).is_ok())
+        .expect("a port is free")
 }
 
 /// How long it may take until something is true: a broker that starts again on a busy machine needs

@@ -7,6 +7,7 @@ mod shared;
 mod simulator;
 
 use std::fs;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -57,6 +58,13 @@ screens:
   bye: {{ text: Goodbye, end: true }}
 "##
     )
+}
+
+/// The exit code and the report of `intertie check`.
+fn checked(file: &Path) -> (Option<i32>, String) {
+    let result = output(&["check", file.to_str().unwrap()]);
+    let report = String::from_utf8_lossy(&result.stdout).into_owned();
+    (result.status.code(), report)
 }
 
 /// A shop that takes everything, a while for each, and remembers it.
@@ -352,9 +360,8 @@ fn menus_are_refused_that_are_open_or_ask_for_what_is_not_there() {
         assert!(sound.contains(from), "{from}");
         let folder = TempDir::new();
         let file = folder.write("menu.yaml", &sound.replacen(from, to, 1));
-        let result = output(&["check", file.to_str().unwrap()]);
-        let report = String::from_utf8_lossy(&result.stdout).into_owned();
-        assert_eq!(result.status.code(), Some(1), "{to}\n{report}");
+        let (status, report) = checked(&file);
+        assert_eq!(status, Some(1), "{to}\n{report}");
         assert!(report.contains(code), "{to}\n{report}");
     }
     // With the gateway's addresses it is not open.
@@ -363,11 +370,6 @@ fn menus_are_refused_that_are_open_or_ask_for_what_is_not_there() {
         .replace("127.0.0.1:8080/ussd", "0.0.0.0:8080/ussd")
         .replace("languages:", "networks: [196.201.214.0/24]\nlanguages:");
     let file = folder.write("menu.yaml", &guarded);
-    let result = output(&["check", file.to_str().unwrap()]);
-    assert_eq!(
-        result.status.code(),
-        Some(0),
-        "{}",
-        String::from_utf8_lossy(&result.stdout)
-    );
+    let (status, report) = checked(&file);
+    assert_eq!(status, Some(0), "{report}");
 }

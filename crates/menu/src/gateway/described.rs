@@ -2,6 +2,7 @@
 //! what the reply is. `get` and `xml` are such descriptions, too.
 
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use component::content::{decode, format_of};
@@ -25,7 +26,6 @@ struct Known {
     session: &'static str,
     msisdn: &'static str,
     text: &'static str,
-    code: Option<&'static str>,
     sequence: &'static str,
     content_type: &'static str,
     body: &'static str,
@@ -42,7 +42,6 @@ const GET: Known = Known {
     session: ".query.session",
     msisdn: ".query.msisdn",
     text: ".query.text",
-    code: None,
     sequence: ".query.sequence",
     content_type: "text/plain; charset=utf-8",
     body: "${ if .ends then \"END\" else \"CON\" end } ${ .text }",
@@ -54,7 +53,6 @@ const XML: Known = Known {
     session: ".body.ussd.sessionid",
     msisdn: ".body.ussd.msisdn",
     text: ".body.ussd.msg",
-    code: None,
     sequence: ".body.ussd.sequence",
     content_type: "application/xml",
     body: "<ussd><sessionid>${ .session | @html }</sessionid>\
@@ -62,7 +60,7 @@ const XML: Known = Known {
 };
 
 /// A gateway as it is described.
-pub(crate) struct Described {
+pub(crate) struct DescribedGateway {
     methods: Vec<Method>,
     /// The parameters of the query in which the number is and what was typed.
     secret: Vec<Arc<str>>,
@@ -74,17 +72,17 @@ pub(crate) struct Described {
     sequence: Option<Expression>,
     content_type: String,
     body: Template,
-    names: Names,
+    values: EngineValues,
     limits: Limits,
 }
 
-/// The values that every expression may use.
-struct Names {
+/// What every expression may use: `$env`, `$secret` and the time.
+struct EngineValues {
     env: Value,
     secrets: Value,
 }
 
-impl Variables for Names {
+impl Variables for EngineValues {
     fn get(&self, slot: usize) -> Value {
         match slot {
             scope::ENV => self.env.clone(),
@@ -94,11 +92,12 @@ impl Variables for Names {
     }
 
     fn now(&self) -> f64 {
-        0.0
+        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        since.unwrap_or_default().as_secs_f64()
     }
 }
 
-impl Described {
+impl DescribedGateway {
     /// One that is known by name.
     pub fn known(name: &str, context: &mut SourceContext<'_>) -> Option<Self> {
         let known = match name {
@@ -123,11 +122,11 @@ impl Described {
             msisdn: compile(known.msisdn)?,
             event: compile(&event)?,
             text: compile(known.text)?,
-            code: known.code.and_then(compile),
+            code: None,
             sequence: compile(known.sequence),
             content_type: known.content_type.to_owned(),
             body: Template::compile(known.body, &scope).ok()?,
-            names: names(context),
+            values: engine_values(context),
             limits: limits(context, &scope),
         })
     }
@@ -158,13 +157,13 @@ impl Described {
             msisdn: msisdn?,
             event: event?,
             text: text?,
-            code: code.filter(|_| request.get("code").is_some()),
-            sequence: sequence.filter(|_| request.get("sequence").is_some()),
+            code,
+            sequence,
             content_type: content_type
                 .unwrap_or("text/plain; charset=utf-8")
                 .to_owned(),
             body: body?,
-            names: names(context),
+            values: engine_values(context),
             limits: limits(context, &scope),
         })
     }
@@ -180,7 +179,9 @@ impl Described {
     }
 
     fn find(&self, expression: &Expression, input: &Value) -> Option<String> {
-        let value = expression.evaluate(input, &self.names, &self.limits).ok()?;
+        let value = expression
+            .evaluate(input, &self.values, &self.limits)
+            .ok()?;
         expr::value::scalar_text(&value).map(Into::into)
     }
 
@@ -243,7 +244,7 @@ impl Described {
             ("ends".to_owned(), Value::from(screen.ends)),
             ("session".to_owned(), expr::value::text(session)),
         ]);
-        let body = self.body.evaluate(&input, &self.names, &self.limits);
+        let body = self.body.evaluate(&input, &self.values, &self.limits);
         let body = body.map_err(|error| {
             let detail = "the reply to the gateway cannot be written";
             Fault::new(Kind::Expression, Origin::Engine, detail).with_cause(error)
@@ -288,9 +289,9 @@ fn parameters(text: &str) -> Vec<Arc<str>> {
     names.map(Arc::from).collect()
 }
 
-fn names(context: &SourceContext<'_>) -> Names {
+fn engine_values(context: &SourceContext<'_>) -> EngineValues {
     let (env, secrets) = context.evaluation.values();
-    Names { env, secrets }
+    EngineValues { env, secrets }
 }
 
 fn limits(context: &SourceContext<'_>, scope: &Scope) -> Limits {

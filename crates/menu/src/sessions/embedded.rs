@@ -16,7 +16,7 @@ use tokio::sync::{OnceCell, OwnedMutexGuard};
 const TABLE: &str = "sessions";
 /// How many values are read at a time.
 const PAGE: usize = 1000;
-/// How many values that are gone are looked at with each that is written.
+/// How many of the values that expire first are looked at with each write.
 const SWEEP: usize = 16;
 
 /// A value that is kept.

@@ -74,7 +74,7 @@ impl Lease {
     }
 }
 
-/// Renews the lease until it is dropped, and gives it back then. Where the store does not answer it
+/// Renews the lease until it is dropped, then releases it. If the store does not answer, it
 /// expires.
 async fn renew(
     store: &dyn KeyValueStore,
@@ -94,6 +94,6 @@ async fn renew(
         }
     }
     if let Err(fault) = store.compare_and_delete(name, version, services).await {
-        tracing::debug!(target: "menu", %fault, "a lease is not given back and will expire");
+        tracing::debug!(target: "menu", %fault, "a lease is not released and will expire");
     }
 }

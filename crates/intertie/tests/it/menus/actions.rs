@@ -103,6 +103,25 @@ impl Counter {
         Engine::run(&[&self.folder.path().join("flows")], &["--data", &data])
     }
 
+    /// Runs an engine that is killed in the sale that the session `s1` begins.
+    fn crash_in_sale(&self) {
+        let mut engine = self.run();
+        self.send("s1", "");
+        self.send("s1", "1");
+        let client = send_away(self.port, "s1", NUMBER, "1*50");
+        testkit::wait_until("the sale begins", || self.shop.sales() == 1);
+        engine.process.signal("KILL");
+        engine.process.wait();
+        drop(client);
+    }
+
+    /// The idempotency keys of all sales.
+    fn keys(&self) -> Vec<String> {
+        let mut asked = self.shop.asked();
+        asked.retain(|it| !["sale", "question"].contains(&it.as_str()));
+        asked
+    }
+
     fn send(&self, session: &str, text: &str) -> String {
         self.send_of(session, NUMBER, text)
     }
@@ -143,12 +162,7 @@ fn a_slow_action_is_waited_for_and_told_when_its_subscriber_dials_again() {
     // The next one is another action.
     counter.send("s4", "1");
     assert_eq!(counter.send("s4", "1*60"), PENDING);
-    let keys: Vec<String> = counter
-        .shop
-        .asked()
-        .into_iter()
-        .filter(|it| it != "sale")
-        .collect();
+    let keys = counter.keys();
     assert_eq!(keys.len(), 2);
     assert_ne!(keys[0], keys[1]);
     engine.stop();
@@ -157,15 +171,8 @@ fn a_slow_action_is_waited_for_and_told_when_its_subscriber_dials_again() {
 #[test]
 fn an_action_that_a_crash_interrupts_is_not_begun_again() {
     let counter = Counter::new(Duration::from_secs(5));
-    let mut engine = counter.run();
-    counter.send("s1", "");
-    counter.send("s1", "1");
-    let client = send_away(counter.port, "s1", NUMBER, "1*50");
-    testkit::wait_until("the sale begins", || counter.shop.sales() == 1);
-    engine.process.signal("KILL");
-    engine.process.wait();
-    drop(client);
-    engine = counter.run();
+    counter.crash_in_sale();
+    let engine = counter.run();
     let ask = "CON Did you buy 50?\n1. Try again\n2. Done\n00. Home";
     // By the repeated request, by a new session, and once more.
     assert_eq!(counter.send("s1", "1*50"), ask);
@@ -175,12 +182,8 @@ fn an_action_that_a_crash_interrupts_is_not_begun_again() {
     // Whoever tries again does so under the same id.
     assert_eq!(counter.send("s2", "1"), PENDING);
     assert_eq!(counter.shop.sales(), 2);
-    let asked = counter.shop.asked();
-    let keys: Vec<&String> = asked
-        .iter()
-        .filter(|it| !["sale", "question"].contains(&it.as_str()))
-        .collect();
-    assert_eq!((keys.len(), keys[0]), (2, keys[1]));
+    let keys = counter.keys();
+    assert_eq!((keys.len(), &keys[0]), (2, &keys[1]));
     testkit::wait_until("the sale", || {
         counter.send(&format!("s{:?}", Instant::now()), "") == "END Bought 50: 77."
     });
@@ -189,17 +192,25 @@ fn an_action_that_a_crash_interrupts_is_not_begun_again() {
 }
 
 #[test]
+fn whoever_begins_anew_behind_an_unsure_action_buys_under_another_id() {
+    let counter = Counter::new(Duration::from_secs(1));
+    counter.crash_in_sale();
+    let engine = counter.run();
+    assert!(counter.send("s2", "").starts_with("CON Did you buy 50?"));
+    assert_eq!(counter.send("s2", "00"), START);
+    counter.send("s2", "00*1");
+    counter.send("s2", "00*1*60");
+    testkit::wait_until("the sale", || counter.keys().len() == 2);
+    let keys = counter.keys();
+    assert_ne!(keys[0], keys[1], "another purchase");
+    engine.stop();
+}
+
+#[test]
 fn an_unsure_action_is_over_when_its_subscriber_has_come_to_an_end() {
     let counter = Counter::new(Duration::from_secs(1));
-    let mut engine = counter.run();
-    counter.send("s1", "");
-    counter.send("s1", "1");
-    let client = send_away(counter.port, "s1", NUMBER, "1*50");
-    testkit::wait_until("the sale begins", || counter.shop.sales() == 1);
-    engine.process.signal("KILL");
-    engine.process.wait();
-    drop(client);
-    engine = counter.run();
+    counter.crash_in_sale();
+    let engine = counter.run();
     assert!(counter.send("s2", "").starts_with("CON Did you buy 50?"));
     assert_eq!(counter.send("s2", "2"), "END Bye");
     assert_eq!(counter.send("s3", ""), START);
@@ -346,20 +357,13 @@ fn a_result_that_cannot_be_shown_does_not_lock_its_subscriber_out() {
 #[test]
 fn an_action_that_the_menu_has_no_more_is_given_up() {
     let counter = Counter::new(Duration::from_secs(2));
-    let mut engine = counter.run();
-    counter.send("s1", "");
-    counter.send("s1", "1");
-    let client = send_away(counter.port, "s1", NUMBER, "1*50");
-    testkit::wait_until("the sale begins", || counter.shop.sales() == 1);
-    engine.process.signal("KILL");
-    engine.process.wait();
-    drop(client);
+    counter.crash_in_sale();
     let text = buying(counter.port, counter.shop.backend.port());
     let renamed = text
         .replace("  buy:\n", "  purchase:\n")
         .replace("go: buy", "go: purchase");
     counter.folder.write("flows/menu.yaml", &renamed);
-    engine = counter.run();
+    let engine = counter.run();
     let resumed = "CON Welcome back.\nHow much?\n00. Home";
     assert_eq!(
         counter.send("s2", ""),
@@ -424,9 +428,8 @@ fn actions_are_checked() {
         assert!(sound.contains(from), "{from}");
         let folder = TempDir::new();
         let file = folder.write("menu.yaml", &sound.replacen(from, to, 1));
-        let result = output(&["check", file.to_str().unwrap()]);
-        let report = String::from_utf8_lossy(&result.stdout).into_owned();
-        assert_eq!(result.status.code(), Some(1), "{to}\n{report}");
+        let (status, report) = checked(&file);
+        assert_eq!(status, Some(1), "{to}\n{report}");
         assert!(report.contains(message), "{to}\n{report}");
     }
 }
@@ -463,9 +466,8 @@ tests:
     // Screens are counted: both of them were shown.
     assert!(told.contains("100 % of branches"), "{told}");
     let broken = folder.write("menu.yaml", &file("[A-Z"));
-    let result = output(&["check", broken.to_str().unwrap()]);
-    let told = String::from_utf8_lossy(&result.stdout).into_owned();
-    assert_eq!(result.status.code(), Some(1), "{told}");
+    let (status, told) = checked(&broken);
+    assert_eq!(status, Some(1), "{told}");
     assert!(told.contains("not a regular expression"), "{told}");
 }
 

@@ -89,7 +89,7 @@ fn a_file_describes_any_other_gateway() {
     let described = r#"gateway: { request: {
         session: .body.request.id, msisdn: '.headers["x-msisdn"]', text: '.body.request.input // ""',
         event: 'if .body.request.new then "dial" elif .body.request.gone then "end" else "reply" end' },
-      reply: { content_type: application/json, body: '${ { id: .session, say: .text, more: (.ends | not) } }' } }"#;
+      reply: { content_type: application/json, body: '${ { id: .session, say: .text, more: (.ends | not), late: (now > 1700000000) } }' } }"#;
     let (_folder, _backend, port, engine) = engine_with(described, "POST");
     let send = |body: &str| {
         let mut client = RawClient::connect(port);
@@ -104,11 +104,11 @@ fn a_file_describes_any_other_gateway() {
     };
     assert_eq!(
         send(r#"{"request":{"id":"d1","new":true,"input":"*123#"}}"#),
-        r#"{"id":"d1","say":"Airtime\n1. Buy\n0. Exit","more":true}"#
+        r#"{"id":"d1","say":"Airtime\n1. Buy\n0. Exit","more":true,"late":true}"#
     );
     assert_eq!(
         send(r#"{"request":{"id":"d1","input":"0"}}"#),
-        r#"{"id":"d1","say":"Goodbye","more":false}"#
+        r#"{"id":"d1","say":"Goodbye","more":false,"late":true}"#
     );
     engine.stop();
 }
@@ -134,9 +134,8 @@ fn descriptions_are_checked() {
     ] {
         let folder = TempDir::new();
         let file = folder.write("menu.yaml", &sound.replace("gateway: GATEWAY", gateway));
-        let result = output(&["check", file.to_str().unwrap()]);
-        let report = String::from_utf8_lossy(&result.stdout).into_owned();
-        assert_eq!(result.status.code(), Some(1), "{gateway}\n{report}");
+        let (status, report) = checked(&file);
+        assert_eq!(status, Some(1), "{gateway}\n{report}");
         assert!(report.contains(code), "{gateway}\n{report}");
     }
 }
@@ -188,21 +187,15 @@ fn texts_for_translators_are_checked() {
         if let Some(swahili) = swahili {
             folder.write("texts/sw.json", swahili);
         }
-        let result = output(&["check", file.to_str().unwrap()]);
-        let report = String::from_utf8_lossy(&result.stdout).into_owned();
-        assert_eq!(
-            result.status.code(),
-            Some(i32::from(wanted.is_some())),
-            "{report}"
-        );
+        let (status, report) = checked(&file);
+        assert_eq!(status, Some(i32::from(wanted.is_some())), "{report}");
         assert!(report.contains(wanted.unwrap_or_default()), "{report}");
     }
     let folder = TempDir::new();
     let file = flow(&folder);
     folder.write("texts/en.json", r#"{"hours.open":"8 to 5","old":"x"}"#);
     folder.write("texts/sw.json", r#"{"hours.open":"2 hadi 11"}"#);
-    let result = output(&["check", file.to_str().unwrap()]);
-    let report = String::from_utf8_lossy(&result.stdout).into_owned();
+    let (_, report) = checked(&file);
     assert!(
         report.contains("does not use these texts of texts/en.json: old"),
         "{report}"

@@ -79,7 +79,8 @@ fn two_engines_take_turns_in_one_dialogue() {
         let kept = pair.redis.ask(&["GET", key]);
         assert!(!kept.contains("123456"), "{kept}");
         let ttl: i64 = pair.redis.ask(&["TTL", key]).trim().parse().unwrap();
-        assert!((0..=900).contains(&ttl), "{key} {ttl}");
+        // The lease of the last message may have been given back meanwhile (-2: no such key).
+        assert!(ttl == -2 || (0..=900).contains(&ttl), "{key} {ttl}");
     }
 }
 
@@ -148,9 +149,8 @@ fn only_stores_keep_sessions() {
         let folder = TempDir::new();
         let text = sound.replace("languages:", &format!("sessions: {sessions}\nlanguages:"));
         let file = folder.write("menu.yaml", &text);
-        let result = output(&["check", file.to_str().unwrap()]);
-        let report = String::from_utf8_lossy(&result.stdout).into_owned();
-        assert_eq!(result.status.code(), Some(1), "{report}");
+        let (status, report) = checked(&file);
+        assert_eq!(status, Some(1), "{report}");
         assert!(report.contains(message), "{report}");
     }
 }
