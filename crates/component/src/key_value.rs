@@ -35,6 +35,9 @@ pub struct Write {
     pub value: Bytes,
     /// How long it has that, at least a millisecond, by the clock of the store.
     pub ttl: Duration,
+    /// Whether it has to outlive the machine when it is answered, not only the process. A store
+    /// that is not of this process decides by itself.
+    pub is_synced: bool,
 }
 
 /// A store of values by key with compare-and-set and expiry, such as Redis. Keys and values are any

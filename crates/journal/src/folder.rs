@@ -30,7 +30,7 @@ pub(crate) fn file_name(number: u64) -> String {
 }
 
 /// What may be in a folder: its name there, and the version of its format that is written.
-const PARTS: [(&str, u32); 3] = [("store", 2), ("topics", 2), ("keyed", 2)];
+const PARTS: [(&str, u32); 3] = [("store", 2), ("topics", 2), ("keyed", 3)];
 /// The version from which on a part is named when all of it is there.
 const NAMED_WHEN_MADE: u32 = 2;
 /// The file of keyed state.
@@ -240,6 +240,16 @@ impl Place for KeyedFile {
         self.path
             .parent()
             .map_or(Ok(()), |it| File::open(it)?.sync_all())
+    }
+
+    fn ahead(&mut self, make: bool) -> io::Result<Option<Box<dyn DiskFile>>> {
+        let mut options = private();
+        let options = options.read(true).write(true).create(make).truncate(false);
+        match options.open(self.path.with_extension("log")) {
+            Ok(file) => Ok(Some(Box::new(file))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     fn path(&self) -> PathBuf {

@@ -4,7 +4,11 @@
 //! A commit whose `fsync` fails ends all writing until a restart, as in the log. One that fails
 //! before, since the disk is full, is refused, and the file is opened again: `redb` goes on only
 //! then.
+//!
+//! What has to outlive only the process is not committed at once ([`Durability::Process`]): a log
+//! beside the file has it until the next commit (`ahead`).
 
+mod ahead;
 mod backend;
 mod keeper;
 
@@ -22,7 +26,7 @@ use crate::backlog::Backlog;
 use crate::disk::DiskFile;
 use crate::error::{OpenError, Refusal};
 use crate::folder::KeyedFile;
-use keeper::{Command, Keeper};
+use keeper::{Command, Keeper, Staged};
 
 /// The most bytes that wait to be written.
 const QUEUED_MAX: u64 = 64 << 20;
@@ -54,7 +58,26 @@ pub enum Change {
     },
 }
 
+/// What changes have to outlive when they are answered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Durability {
+    /// The machine: they have been synced to the disk.
+    #[default]
+    Disk,
+    /// The process, however it ends. When the machine stops, those of the last second or so may be
+    /// lost: the oldest are kept, up to some point.
+    Process,
+}
+
 impl Change {
+    /// Its table and key with the value that they have then.
+    fn into_value(self) -> ((Arc<str>, Bytes), Option<Bytes>) {
+        match self {
+            Self::Put { table, key, value } => ((table, key), Some(value)),
+            Self::Delete { table, key } => ((table, key), None),
+        }
+    }
+
     /// Its table, key and value.
     fn parts(&self) -> (&Arc<str>, &Bytes, Option<&Bytes>) {
         match self {
@@ -74,6 +97,9 @@ pub(crate) trait Place: Send {
 
     /// What has been begun is the file from now on, also after a crash.
     fn finish(&mut self) -> io::Result<()>;
+
+    /// Opens the log beside the file; `None` when it is not there and is not to be made.
+    fn ahead(&mut self, make: bool) -> io::Result<Option<Box<dyn DiskFile>>>;
 
     /// Its path, for what is said about it.
     fn path(&self) -> PathBuf;
@@ -173,6 +199,18 @@ impl Keyed {
     /// # Errors
     /// Why they may not be.
     pub async fn write(&self, changes: Vec<Change>) -> Result<(), Refusal> {
+        self.write_with(changes, Durability::Disk).await
+    }
+
+    /// The same for changes that may have to outlive less.
+    ///
+    /// # Errors
+    /// Why they may not be.
+    pub async fn write_with(
+        &self,
+        changes: Vec<Change>,
+        durability: Durability,
+    ) -> Result<(), Refusal> {
         let mut size = QUEUED_EACH;
         for (table, key, value) in changes.iter().map(Change::parts) {
             let value = value.map_or(0, Bytes::len);
@@ -188,9 +226,12 @@ impl Keyed {
         }
         let place = self.0.queued.take(size)?;
         self.ask(|answer| Command::Write {
-            changes,
-            place,
-            answer,
+            write: Staged {
+                changes,
+                durability,
+                place,
+                answer,
+            },
         })
         .await
     }

@@ -35,6 +35,6 @@ mod tests;
 pub use disk::{Disk, DiskFile, LowSpace};
 pub use error::{OpenError, ReadError, Refusal};
 pub use folder::{DataFolder, KeyedFile};
-pub use keyed::{Change, Keyed};
+pub use keyed::{Change, Durability, Keyed};
 pub use outbox::{Delivery, Listed, Options, Order, Outbox, Room, Settle, Stats};
 pub use streams::{Entry, Epochs, Keep, NewEntry, StreamInfo, StreamOptions, StreamStats, Streams};

@@ -8,6 +8,7 @@ use component::block::Block;
 use component::key_value::KeyValueStore;
 use expr::jq::Expression;
 use expr::template::Template;
+use journal::Durability;
 
 use crate::dial::Codes;
 use crate::input::Rule;
@@ -54,6 +55,8 @@ pub(crate) struct Plan {
     pub on_end: Option<Block>,
     /// The most sessions in memory and data folder.
     pub sessions_max: usize,
+    /// What sessions in the data folder outlive.
+    pub durability: Durability,
     /// The store that is shared with other engines and has the sessions in their place.
     pub sessions_in: Option<Arc<dyn KeyValueStore>>,
     pub slots: Slots,

@@ -14,6 +14,7 @@ use component::block::Block;
 use component::definition::BuildContext;
 use component::key_value::KeyValueStore;
 use config::{Entry, Node, Report, Span};
+use journal::Durability;
 
 use crate::check;
 use crate::codes::{BAD_CODE, BAD_LANGUAGE, BAD_MENU};
@@ -80,7 +81,6 @@ pub(crate) fn read(document: &Node, context: &mut BuildContext<'_>) -> Option<Pl
     let codes = reading.read_codes(ussd_node.get("codes")?);
     let screens = read.into_iter().collect::<Option<Vec<_>>>()?;
     let kept = reading.kept();
-    let max = sessions.and_then(|it| number(it.get("max")?));
     let sessions_in = sessions.and_then(|it| reading.read_place(it));
     let languages = reading.languages.names.clone();
     let has_actions = screens.iter().any(|screen| screen.once.is_some());
@@ -97,7 +97,8 @@ pub(crate) fn read(document: &Node, context: &mut BuildContext<'_>) -> Option<Pl
         timeout,
         resume,
         on_end,
-        sessions_max: max.map_or(100_000, |it| it as usize),
+        sessions_max: read_max(sessions),
+        durability: read_durability(sessions),
         sessions_in,
         slots: Slots {
             msisdn: msisdn?,
@@ -110,6 +111,20 @@ pub(crate) fn read(document: &Node, context: &mut BuildContext<'_>) -> Option<Pl
     }
     check::check(&plan, (document, nodes), context.report);
     (context.problems() == before).then_some(plan)
+}
+
+/// The most sessions in the data folder.
+fn read_max(sessions: Option<&Node>) -> usize {
+    let max = sessions.and_then(|it| number(it.get("max")?));
+    max.map_or(100_000, |it| it as usize)
+}
+
+/// What sessions outlive. A value that is none has been reported with the shape.
+fn read_durability(sessions: Option<&Node>) -> Durability {
+    match sessions.and_then(|it| it.get("durability")?.as_str()) {
+        Some("disk") => Durability::Disk,
+        _ => Durability::Process,
+    }
 }
 
 impl Reading<'_, '_> {
@@ -296,10 +311,21 @@ impl Reading<'_, '_> {
             };
             report.error(BAD_MENU, node.span, message).hint(hint);
         }
-        if let Some(max) = sessions.get("max") {
-            let message = "`max` has no effect on sessions that are not in the data folder";
-            let diagnostic = report.error(BAD_MENU, max.span, message);
-            diagnostic.hint("bound the memory of the server, such as by `maxmemory` of Redis");
+        for (key, hint) in [
+            (
+                "max",
+                "bound the memory of the server, such as by `maxmemory` of Redis",
+            ),
+            (
+                "durability",
+                "the server decides, such as by `appendonly` and `appendfsync` of Redis",
+            ),
+        ] {
+            if let Some(node) = sessions.get(key) {
+                let message =
+                    format!("`{key}` has no effect on sessions that are not in the data folder");
+                report.error(BAD_MENU, node.span, message).hint(hint);
+            }
         }
         store
     }

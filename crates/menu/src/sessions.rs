@@ -103,6 +103,8 @@ pub(crate) struct Stored {
     /// Until when it is known, where there is room.
     pub known: Duration,
     pub bytes: Bytes,
+    /// Whether it has to outlive the machine when it is kept, not only the process.
+    pub is_synced: bool,
 }
 
 impl Stored {
@@ -114,6 +116,7 @@ impl Stored {
             until,
             known: until + LINGER.max(resume),
             bytes,
+            is_synced: false,
         }
     }
 
@@ -129,6 +132,7 @@ impl Stored {
             until,
             known: until,
             bytes: bytes.slice(8..),
+            is_synced: false,
         })
     }
 }
@@ -360,8 +364,8 @@ impl Entered<'_> {
         self.found.as_ref().map(|(stored, _)| stored)
     }
 
-    /// Keeps the record. It is in the data folder then, where there is one, or in the store that
-    /// is shared.
+    /// Keeps the record. It is in the data folder then, where there is one, and synced to the disk
+    /// where it says so; or in the store that is shared.
     ///
     /// # Errors
     /// When the disk or the store refuses it; `unavailable` when there are too many sessions, or
@@ -372,6 +376,7 @@ impl Entered<'_> {
             expected: self.found.as_ref().map(|(_, version)| *version),
             value: stored.encode(),
             ttl: stored.known.saturating_sub(now).max(TTL_MIN),
+            is_synced: stored.is_synced,
         };
         let (store, services) = (self.store, self.services);
         let written = store.compare_and_set(&self.name, write, services).await?;

@@ -137,9 +137,25 @@ struct SessionsConfig {
     /// it take turns in a session. The default is the data folder of this engine.
     #[serde(rename = "in")]
     place: Option<String>,
+    /// What the screen of a session waits for. `process`: what is kept outlives the engine, however
+    /// it ends; when the machine stops, a session may go back to a screen of the last second or so,
+    /// or be unknown. `disk`: it outlives the machine too, at the price of an `fsync` for each key.
+    /// Actions are synced either way.
+    #[schemars(extend("default" = "process"))]
+    durability: Option<SessionDurability>,
     /// The most sessions in the data folder, from 1 to 1000000; further ones are refused.
     #[schemars(extend("default" = 100_000), range(min = 1, max = 1_000_000))]
     max: Option<u64>,
+}
+
+/// What sessions outlive.
+#[derive(JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+#[allow(dead_code, reason = "describes a menu to the schema")]
+enum SessionDurability {
+    Process,
+    Disk,
 }
 
 /// Keys that several screens have.

@@ -10,6 +10,7 @@ use component::handler::Services;
 use component::step::{Next, Progress, Step};
 use config::Node;
 use expr::Value;
+use journal::Durability;
 use message::{Fault, Kind, Origin};
 
 use crate::answering::Answering;
@@ -165,13 +166,12 @@ impl Core {
             true => now,
             false => now + self.plan.timeout,
         };
-        entered
-            .keep(Stored::session(
-                until,
-                self.plan.resume.unwrap_or_default(),
-                bytes,
-            ))
-            .await
+        let resume = self.plan.resume.unwrap_or_default();
+        let mut stored = Stored::session(until, resume, bytes);
+        // That a subscriber has heard of an action is synced too: a session of before that would
+        // begin another one.
+        stored.is_synced = self.plan.durability == Durability::Disk || session.action.is_some();
+        entered.keep(stored).await
     }
 }
 

@@ -52,6 +52,7 @@ impl Subscriber {
             None => Duration::ZERO,
         };
         Stored {
+            is_synced: true,
             until: needed,
             known: now + LANGUAGE_LASTS,
             bytes: bytes.into(),

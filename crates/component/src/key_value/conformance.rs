@@ -58,6 +58,7 @@ impl Suite<'_> {
     ) -> Result<Option<Version>, String> {
         let value = Bytes::copy_from_slice(value);
         let write = Write {
+            is_synced: false,
             expected,
             value,
             ttl,

@@ -1,11 +1,12 @@
 //! The thread that has the file of keyed state.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::panic::{self, AssertUnwindSafe};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Instant;
 
 use bytes::Bytes;
 use redb::{
@@ -13,8 +14,9 @@ use redb::{
 };
 use tokio::sync::oneshot;
 
+use super::ahead::WriteAhead;
 use super::backend::Backend;
-use super::{Change, Place};
+use super::{Change, Durability, Place};
 use crate::asking::Answer;
 use crate::backlog::Queued;
 use crate::disk::DiskFile;
@@ -34,14 +36,16 @@ const MISSING: &str = "it is missing; put the data folder back from a copy, or a
 const EMPTY: &str = "it is empty; put the data folder back from a copy, or accept the \
                      loss with `--accept-data-loss`";
 
+/// The table that says which generation of the log beside the file counts, and its only key.
+const GENERATIONS: &str = "write-ahead";
+const GENERATION: &[u8] = b"generation";
+
 type Definition<'a> = TableDefinition<'a, &'static [u8], &'static [u8]>;
 
 /// What is asked of the thread.
 pub(super) enum Command {
     Write {
-        changes: Vec<Change>,
-        place: Queued,
-        answer: Answer<()>,
+        write: Staged,
     },
     Get {
         table: Arc<str>,
@@ -60,6 +64,14 @@ pub(super) enum Command {
     Close(Option<oneshot::Sender<()>>),
 }
 
+/// Changes of one who waits until they are kept.
+pub(super) struct Staged {
+    pub changes: Vec<Change>,
+    pub durability: Durability,
+    pub place: Queued,
+    pub answer: Answer<()>,
+}
+
 /// What the thread has.
 pub(super) struct Keeper {
     path: PathBuf,
@@ -68,7 +80,9 @@ pub(super) struct Keeper {
     database: Option<Database>,
     /// Whether an `fsync` has failed.
     has_failed: Arc<AtomicBool>,
-    staged: Vec<(Vec<Change>, Queued, Answer<()>)>,
+    /// What the database has not got yet.
+    ahead: WriteAhead,
+    staged: Vec<Staged>,
     closing: Option<Option<oneshot::Sender<()>>>,
 }
 
@@ -79,11 +93,42 @@ impl Keeper {
             place,
             database: None,
             has_failed: Arc::new(AtomicBool::new(false)),
+            ahead: WriteAhead::default(),
             staged: Vec::new(),
             closing: None,
         };
-        keeper.database = Some(keeper.open_database(true)?);
+        let database = keeper.open_database(true)?;
+        keeper.take_along(&database)?;
+        keeper.database = Some(database);
         Ok(keeper)
+    }
+
+    /// Has in the database what an earlier process has left in the log beside it.
+    fn take_along(&mut self, database: &Database) -> Result<(), OpenError> {
+        let lost = |error: redb::Error| OpenError::Keyed(self.path.clone(), error.to_string());
+        let generation = get(database, GENERATIONS, GENERATION).map_err(lost)?;
+        let generation =
+            generation.and_then(|it| it.first_chunk().map(|it| u64::from_le_bytes(*it)));
+        let generation = generation.unwrap_or_default();
+        let file = self
+            .place
+            .ahead(false)
+            .map_err(self.doing("open the log of"))?;
+        let Some(file) = file else {
+            self.ahead.begin(generation);
+            return Ok(());
+        };
+        let values = WriteAhead::read(&*file, generation);
+        let values = values.map_err(self.doing("read the log of"))?;
+        // Also where it has nothing: what stands in it must not follow what is written anew.
+        let next = generation + 1;
+        let changes = values.iter();
+        let changes = changes.map(|((table, key), value)| (table, key, value.as_ref()));
+        let written = write(database, changes, Some(next));
+        written.map_err(|error| self.doing("write to")(std::io::Error::other(error)))?;
+        self.ahead.file = Some(file);
+        self.ahead.begin(next);
+        Ok(())
     }
 
     /// Opens the file. At the start all of it is written again: after a failed `fsync` the system
@@ -106,7 +151,8 @@ impl Keeper {
             write_again(&*file, size).map_err(self.doing("write to"))?;
         }
         let database = self.with(file)?;
-        if !self.place.is_made() {
+        // Also when an older version has noted it, which would not look into the log beside it.
+        if is_start || !self.place.is_made() {
             self.place.made().map_err(self.doing("make"))?;
         }
         Ok(database)
@@ -155,26 +201,32 @@ impl Keeper {
     /// Works until nobody can ask any more.
     pub fn run(mut self, commands: &Receiver<Command>) {
         while self.closing.is_none() {
-            let Ok(first) = commands.recv() else {
-                return;
+            let first = match self.ahead.due() {
+                None => commands.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                Some(due) => commands.recv_timeout(due.saturating_duration_since(Instant::now())),
+            };
+            let first = match first {
+                Ok(first) => Some(first),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => return,
             };
             let more: Vec<Command> = commands.try_iter().take(ROUND_MAX).collect();
             let mut reads = Vec::new();
-            for command in std::iter::once(first).chain(more) {
+            for command in first.into_iter().chain(more) {
                 match command {
                     // What comes behind the end is not answered.
                     _ if self.closing.is_some() => {}
-                    Command::Write {
-                        changes,
-                        place,
-                        answer,
-                    } => self.staged.push((changes, place, answer)),
+                    Command::Write { write } => self.staged.push(write),
                     Command::Close(answer) => self.closing = Some(answer),
                     read => reads.push(read),
                 }
             }
-            self.commit();
+            self.keep_staged();
             reads.into_iter().for_each(|read| self.read(read));
+        }
+        if self.ahead.due().is_some() {
+            // What cannot be taken along is in the log for whoever opens it next.
+            let _ = self.commit(std::iter::empty(), true);
         }
         let closing = self.closing.take().flatten();
         // Whoever is told so may open the file at once.
@@ -197,19 +249,87 @@ impl Keeper {
         self.database.as_ref().ok_or(Refusal::Closed)
     }
 
-    /// Has everything that is staged on the disk, and answers.
-    fn commit(&mut self) {
+    /// Has everything that is staged where it has to be, and answers.
+    fn keep_staged(&mut self) {
         let staged = std::mem::take(&mut self.staged);
-        if staged.is_empty() {
-            return;
+        let now = Instant::now();
+        if self.ahead.is_due(now) || self.is_mixed(&staged) {
+            let changes = staged.iter().flat_map(|it| &it.changes);
+            let written = self.commit(changes, true);
+            if written.is_err() {
+                self.ahead.put_off(now);
+            }
+            return answer_all(staged, &written);
         }
-        let changes = staged.iter().flat_map(|(changes, ..)| changes);
-        let written = match self.database() {
-            Ok(database) => write(database, changes),
-            Err(refusal) => return answer_all(staged, &Err(refusal)),
+        let is_durable = |it: &Staged| it.durability == Durability::Disk;
+        let (durable, quick): (Vec<Staged>, Vec<Staged>) = staged.into_iter().partition(is_durable);
+        if !durable.is_empty() {
+            let changes = durable.iter().flat_map(|it| &it.changes);
+            let written = self.commit(changes, false);
+            answer_all(durable, &written);
+        }
+        if !quick.is_empty() {
+            let changes = quick.iter().flat_map(|it| it.changes.iter().cloned());
+            let written = self.append(changes.collect(), now);
+            answer_all(quick, &written);
+        }
+    }
+
+    /// Whether a change that has to be on the disk meets one of the same key that has not: then all
+    /// of them are one commit, in their order.
+    fn is_mixed(&self, staged: &[Staged]) -> bool {
+        let of = |durability| {
+            let staged = staged.iter().filter(move |it| it.durability == durability);
+            staged.flat_map(|it| it.changes.iter().map(Change::parts))
         };
-        let written = written.map_err(|error| self.failed(&error));
-        answer_all(staged, &written);
+        let mut durable = of(Durability::Disk).peekable();
+        if durable.peek().is_none() {
+            return false;
+        }
+        let quick: HashSet<_> = of(Durability::Process).map(|it| (it.0, it.1)).collect();
+        durable.any(|it| quick.contains(&(it.0, it.1)) || self.ahead.get(it.0, it.1).is_some())
+    }
+
+    /// Makes changes in one commit, behind those that the database has not got yet where it takes
+    /// those along.
+    fn commit<'a>(
+        &mut self,
+        changes: impl Iterator<Item = &'a Change>,
+        takes_along: bool,
+    ) -> Result<(), Refusal> {
+        self.database()?;
+        let Some(database) = &self.database else {
+            return Err(Refusal::Closed);
+        };
+        let next = takes_along.then_some(self.ahead.generation + 1);
+        let values = self.ahead.values().iter().filter(|_| takes_along);
+        let values = values.map(|((table, key), value)| (table, key, value.as_ref()));
+        let changes = changes.map(|it| it.parts());
+        let written = write(database, values.chain(changes), next);
+        written.map_err(|error| self.failed(&error))?;
+        if let Some(next) = next {
+            self.ahead.begin(next);
+        }
+        Ok(())
+    }
+
+    /// Has changes in the log beside the database.
+    fn append(&mut self, changes: Vec<Change>, now: Instant) -> Result<(), Refusal> {
+        if self.has_failed.load(Ordering::Relaxed) {
+            return Err(Refusal::Poisoned("fsync failed".to_owned()));
+        }
+        if self.ahead.file.is_none() {
+            let made = self.place.ahead(true);
+            self.ahead.file = made.map_err(|error| self.not_appended(&error))?;
+        }
+        let appended = self.ahead.append(changes, now);
+        appended.map_err(|error| self.not_appended(&error))
+    }
+
+    fn not_appended(&self, error: &std::io::Error) -> Refusal {
+        let file = self.path.display();
+        tracing::error!(%error, %file, "the log beside keyed state cannot be written");
+        Refusal::NoSpace(error.to_string())
     }
 
     /// What comes of a commit that has failed.
@@ -231,6 +351,15 @@ impl Keeper {
         }
     }
 
+    fn value(&mut self, table: &Arc<str>, key: &Bytes) -> Result<Option<Bytes>, Refusal> {
+        // Whether it can be read at all comes first.
+        self.database()?;
+        if let Some(value) = self.ahead.get(table, key) {
+            return Ok(value.clone());
+        }
+        get(self.database()?, table, key).map_err(unreadable)
+    }
+
     fn read(&mut self, command: Command) {
         match command {
             Command::Get {
@@ -239,8 +368,7 @@ impl Keeper {
                 place,
                 answer,
             } => {
-                let database = self.database();
-                let value = database.and_then(|it| get(it, &table, &key).map_err(unreadable));
+                let value = self.value(&table, &key);
                 drop(place);
                 // Whoever asked may have gone away.
                 let _ = answer.send(value);
@@ -253,9 +381,12 @@ impl Keeper {
                 place,
                 answer,
             } => {
-                let database = self.database();
-                let found = database.and_then(|it| {
-                    let found = scan(it, &table, &prefix, after.as_deref(), most);
+                let ready = match self.ahead.has(&table) {
+                    true => self.commit(std::iter::empty(), true),
+                    false => Ok(()),
+                };
+                let found = ready.and_then(|()| {
+                    let found = scan(self.database()?, &table, &prefix, after.as_deref(), most);
                     found.map_err(unreadable)
                 });
                 drop(place);
@@ -265,6 +396,9 @@ impl Keeper {
         }
     }
 }
+
+/// A table, a key, and the value that it gets; `None` where it has none from then on.
+type Parts<'a> = (&'a Arc<str>, &'a Bytes, Option<&'a Bytes>);
 
 /// Whether an error of reading is one of what stands in the file: one that is cut ends too early,
 /// and one that begins otherwise is said to have invalid data.
@@ -291,32 +425,37 @@ fn unreadable(error: redb::Error) -> Refusal {
     Refusal::Unreadable(error.to_string())
 }
 
-fn answer_all(staged: Vec<(Vec<Change>, Queued, Answer<()>)>, written: &Result<(), Refusal>) {
-    for (_, place, answer) in staged {
+fn answer_all(staged: Vec<Staged>, written: &Result<(), Refusal>) {
+    for Staged { place, answer, .. } in staged {
         drop(place);
         // Whoever asked may have gone away.
         let _ = answer.send(written.clone());
     }
 }
 
-/// Makes all changes in one commit.
+/// Makes all changes in one commit, from which on this generation of the log counts.
 fn write<'a>(
     database: &Database,
-    changes: impl Iterator<Item = &'a Change>,
+    changes: impl Iterator<Item = Parts<'a>>,
+    generation: Option<u64>,
 ) -> Result<(), redb::Error> {
-    let mut of_tables: BTreeMap<&str, Vec<&Change>> = BTreeMap::new();
+    let mut of_tables: BTreeMap<&str, Vec<Parts<'a>>> = BTreeMap::new();
     for change in changes {
-        of_tables.entry(change.parts().0).or_default().push(change);
+        of_tables.entry(change.0).or_default().push(change);
     }
     let transaction = database.begin_write()?;
     for (name, changes) in of_tables {
         let mut table: Table<&[u8], &[u8]> = transaction.open_table(Definition::new(name))?;
-        for (_, key, value) in changes.into_iter().map(Change::parts) {
+        for (_, key, value) in changes {
             match value {
                 Some(value) => drop(table.insert(&**key, &**value)?),
                 None => drop(table.remove(&**key)?),
             }
         }
+    }
+    if let Some(generation) = generation {
+        let mut table = transaction.open_table(Definition::new(GENERATIONS))?;
+        table.insert(GENERATION, &generation.to_le_bytes()[..])?;
     }
     transaction.commit()?;
     Ok(())

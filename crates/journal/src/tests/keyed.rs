@@ -11,25 +11,56 @@ use bytes::Bytes;
 use super::sim::{Random, SimDisk};
 use super::waiting::{wait, wait_all};
 use crate::disk::{Disk, DiskFile};
-use crate::keyed::{Change, Keyed, Place};
+use crate::keyed::{Change, Durability, Keyed, Place};
 use crate::{OpenError, Refusal};
 
-/// Its file has the number 1, that which becomes it the number 2.
-impl Place for SimDisk {
-    fn open(&mut self) -> io::Result<Option<Box<dyn DiskFile>>> {
-        match self.list()?.contains(&1) {
-            true => Disk::open(self, 1).map(Some),
-            false => Ok(None),
+/// The disk for one process. Its file has the number 1, that which becomes it the number 2, the log
+/// beside it the number 3.
+struct SimPlace {
+    disk: SimDisk,
+    /// How often processes had gone when this one came.
+    crashes: u64,
+}
+
+impl SimPlace {
+    /// The disk, as long as the process is there.
+    fn disk(&mut self) -> io::Result<&mut SimDisk> {
+        let is_there = self.disk.world().crashes == self.crashes;
+        match is_there {
+            true => Ok(&mut self.disk),
+            false => Err(io::Error::other("the process is gone")),
         }
     }
 
+    fn open_file(&mut self, number: u64) -> io::Result<Option<Box<dyn DiskFile>>> {
+        let disk = self.disk()?;
+        match disk.list()?.contains(&number) {
+            true => Disk::open(disk, number).map(Some),
+            false => Ok(None),
+        }
+    }
+}
+
+impl Place for SimPlace {
+    fn open(&mut self) -> io::Result<Option<Box<dyn DiskFile>>> {
+        self.open_file(1)
+    }
+
     fn begin(&mut self) -> io::Result<Box<dyn DiskFile>> {
-        self.create(2)
+        self.disk()?.create(2)
     }
 
     fn finish(&mut self) -> io::Result<()> {
-        self.rename(2, 1)?;
-        Disk::sync(self)
+        let disk = self.disk()?;
+        disk.rename(2, 1)?;
+        Disk::sync(disk)
+    }
+
+    fn ahead(&mut self, make: bool) -> io::Result<Option<Box<dyn DiskFile>>> {
+        match self.open_file(3)? {
+            None if make => self.disk()?.create(3).map(Some),
+            found => Ok(found),
+        }
     }
 
     fn path(&self) -> PathBuf {
@@ -37,16 +68,18 @@ impl Place for SimDisk {
     }
 
     fn is_made(&self) -> bool {
-        Disk::is_made(self)
+        Disk::is_made(&self.disk)
     }
 
     fn made(&mut self) -> io::Result<()> {
-        Disk::made(self)
+        Disk::made(self.disk()?)
     }
 }
 
 fn try_open(disk: &SimDisk) -> Result<Keyed, OpenError> {
-    Keyed::with(Box::new(disk.clone()))
+    let crashes = disk.world().crashes;
+    let disk = disk.clone();
+    Keyed::with(Box::new(SimPlace { disk, crashes }))
 }
 
 fn open(disk: &SimDisk) -> Keyed {
@@ -173,38 +206,44 @@ fn values(keyed: &Keyed) -> Values {
     pairs.collect()
 }
 
+/// Some changes, and what there is with them.
+fn change(random: &mut Random, values: &Values) -> (Vec<Change>, Values) {
+    let mut next = values.clone();
+    let mut changes = Vec::new();
+    for _ in 0..=random.below(4) {
+        let (table, key): (Arc<str>, u64) = ("t".into(), random.below(40));
+        let value = random.next();
+        let bytes = |number: u64| {
+            let mut bytes = number.to_le_bytes().to_vec();
+            bytes.resize(8 + (number % 600) as usize, 1);
+            Bytes::from(bytes)
+        };
+        let stays = random.holds(70);
+        let key_bytes = Bytes::copy_from_slice(&key.to_le_bytes());
+        if stays {
+            let value = bytes(value);
+            changes.push(Change::Put {
+                table,
+                key: key_bytes,
+                value,
+            });
+            next.insert(key, value_of(&changes));
+        } else {
+            changes.push(Change::Delete {
+                table,
+                key: key_bytes,
+            });
+            next.remove(&key);
+        }
+    }
+    (changes, next)
+}
+
 /// Writes until something fails. Gives what may be there, the oldest first: what has been answered,
 /// and with what has not been.
 fn write(keyed: &Keyed, random: &mut Random, mut values: Values) -> Vec<Values> {
     for _ in 0..15 {
-        let mut next = values.clone();
-        let mut changes = Vec::new();
-        for _ in 0..=random.below(4) {
-            let (table, key): (Arc<str>, u64) = ("t".into(), random.below(40));
-            let value = random.next();
-            let bytes = |number: u64| {
-                let mut bytes = number.to_le_bytes().to_vec();
-                bytes.resize(8 + (number % 600) as usize, 1);
-                Bytes::from(bytes)
-            };
-            let stays = random.holds(70);
-            let key_bytes = Bytes::copy_from_slice(&key.to_le_bytes());
-            if stays {
-                let value = bytes(value);
-                changes.push(Change::Put {
-                    table,
-                    key: key_bytes,
-                    value,
-                });
-                next.insert(key, value_of(&changes));
-            } else {
-                changes.push(Change::Delete {
-                    table,
-                    key: key_bytes,
-                });
-                next.remove(&key);
-            }
-        }
+        let (changes, next) = change(random, &values);
         match wait(keyed.write(changes)) {
             Ok(()) => values = next,
             Err(_) => return vec![values, next],
@@ -251,6 +290,133 @@ fn nothing_acknowledged_is_lost() {
         assert!(may_be.contains(&found), "{seed}: {found:?} of {may_be:?}");
     }
     assert!(failures > 20, "{failures}");
+}
+
+/// Of either durability, one after the other and at the same time.
+#[test]
+fn what_has_to_outlive_the_process_does() {
+    let mut failures = 0;
+    for seed in 0..120 {
+        let mut random = Random::new(seed);
+        let disk = SimDisk::new(seed + 1);
+        let mut may_be = vec![Values::new()];
+        for _ in 0..4 {
+            match random.below(3) {
+                0 => disk.world().left = Some(random.below(300)),
+                1 => disk.world().write_fails = Some(random.below(100)),
+                _ => {}
+            }
+            if let Ok(keyed) = try_open(&disk) {
+                // It is looked at key by key, or as a whole.
+                let mut values = match random.holds(50) {
+                    true => may_be[0].clone(),
+                    false => Values::new(),
+                };
+                if values.is_empty() || may_be.len() > 1 {
+                    match wait(keyed.scan("t", b"", None, 1)) {
+                        Ok(_) => values = self::values(&keyed),
+                        Err(_) => values = may_be[0].clone(),
+                    }
+                    assert!(may_be.contains(&values), "{seed}: {values:?} of {may_be:?}");
+                }
+                may_be = vec![values.clone()];
+                for _ in 0..25 {
+                    let durability = match random.holds(80) {
+                        true => Durability::Process,
+                        false => Durability::Disk,
+                    };
+                    let (changes, next) = change(&mut random, &values);
+                    if wait(keyed.write_with(changes, durability)).is_err() {
+                        may_be = vec![values, next];
+                        failures += 1;
+                        break;
+                    }
+                    let key = random.below(40);
+                    if let Ok(found) = wait(keyed.get("t", &key.to_le_bytes())) {
+                        let found = found.map(|it| u64::from_le_bytes(*it.first_chunk().unwrap()));
+                        assert_eq!(found, next.get(&key).copied(), "{seed}: {key}");
+                    }
+                    may_be = vec![next.clone()];
+                    values = next;
+                }
+                if random.holds(50) {
+                    wait(keyed.close());
+                }
+            }
+            disk.kill();
+        }
+        let found = values(&open(&disk));
+        assert!(may_be.contains(&found), "{seed}: {found:?} of {may_be:?}");
+    }
+    assert!(failures > 40, "{failures}");
+}
+
+/// What was asked for together: later changes of a key win, whatever they have to outlive.
+#[test]
+fn changes_of_either_durability_keep_their_order() {
+    for seed in 0..100 {
+        let mut random = Random::new(seed);
+        let disk = SimDisk::new(seed + 1);
+        let keyed = open(&disk);
+        let mut values = Values::new();
+        let mut writes = Vec::new();
+        for _ in 0..40 {
+            let durability = match random.holds(70) {
+                true => Durability::Process,
+                false => Durability::Disk,
+            };
+            let (changes, next) = change(&mut random, &values);
+            writes.push(keyed.write_with(changes, durability));
+            values = next;
+        }
+        assert!(wait_all(writes).into_iter().all(|it| it.is_ok()), "{seed}");
+        match random.holds(50) {
+            true => assert_eq!(self::values(&keyed), values, "{seed}"),
+            false => {
+                disk.kill();
+                assert_eq!(self::values(&open(&disk)), values, "{seed}");
+            }
+        }
+    }
+}
+
+/// The power goes: what was synced is there, and of a key nothing older than that.
+#[test]
+fn what_has_to_outlive_the_machine_does_beside_what_has_not() {
+    for seed in 0..200 {
+        let mut random = Random::new(seed);
+        let disk = SimDisk::new(seed + 1);
+        // What each key may have.
+        let mut may_have: BTreeMap<u64, Vec<Option<u64>>> = BTreeMap::new();
+        for _ in 0..3 {
+            let keyed = open(&disk);
+            for (key, may) in &mut may_have {
+                let found = wait(keyed.get("t", &key.to_le_bytes())).unwrap();
+                let found = found.map(|it| u64::from_le_bytes(*it.first_chunk().unwrap()));
+                assert!(may.contains(&found), "{seed}: {key} {found:?} of {may:?}");
+                *may = vec![found];
+            }
+            for _ in 0..random.below(60) {
+                let key = random.below(10);
+                let value = random.next();
+                let change = Change::Put {
+                    table: "t".into(),
+                    key: Bytes::copy_from_slice(&key.to_le_bytes()),
+                    value: Bytes::from([&value.to_le_bytes()[..], &[0; 200]].concat()),
+                };
+                let may = may_have.entry(key).or_insert_with(|| vec![None]);
+                match random.holds(80) {
+                    true => wait(keyed.write_with(vec![change], Durability::Process)).unwrap(),
+                    false => {
+                        wait(keyed.write(vec![change])).unwrap();
+                        may.clear();
+                    }
+                }
+                may.push(Some(value));
+            }
+            disk.crash();
+        }
+    }
 }
 
 #[test]

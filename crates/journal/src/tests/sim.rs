@@ -76,7 +76,7 @@ pub struct World {
     pub operations: u64,
     /// How often the power has gone. Files that were opened before are of no use after it: what
     /// still holds them is of a process that is gone.
-    crashes: u64,
+    pub crashes: u64,
 }
 
 /// The disk. Copies are the same one.
@@ -141,6 +141,13 @@ impl SimDisk {
             (number, file)
         });
         self.world().files = files.collect();
+    }
+
+    /// The process is gone, the machine goes on: what has been written is there, synced or not.
+    pub fn kill(&self) {
+        let mut world = self.world();
+        (world.left, world.sync_fails, world.write_fails) = (None, None, None);
+        world.crashes += 1;
     }
 
     /// The power goes and comes back.

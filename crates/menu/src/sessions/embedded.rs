@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use component::handler::{LocalFuture, Services};
 use component::key_value::{Entry, KeyValueStore, Version, Write};
-use journal::{Change, Keyed, Refusal};
+use journal::{Change, Durability, Keyed, Refusal};
 use message::{Fault, Kind, Origin};
 use steps::KeyedStateHandle;
 use tokio::sync::{OnceCell, OwnedMutexGuard};
@@ -250,6 +250,7 @@ impl Embedded {
         key: &Bytes,
         held: Option<&Held>,
         gone: Vec<Bytes>,
+        is_synced: bool,
     ) -> Result<(), Fault> {
         let Some(keyed) = self.keyed() else {
             return Ok(());
@@ -270,7 +271,12 @@ impl Embedded {
             },
             None => Change::Delete { table, key },
         });
-        keyed.write(changes).await.map_err(|refusal| {
+        let durability = match is_synced {
+            true => Durability::Disk,
+            false => Durability::Process,
+        };
+        let written = keyed.write_with(changes, durability).await;
+        written.map_err(|refusal| {
             let detail = "the session cannot be kept";
             Fault::new(Kind::Unavailable, Origin::Engine, detail).with_cause(refusal)
         })
@@ -296,7 +302,9 @@ impl Embedded {
             expires,
             listed: expires,
         };
-        self.write_out(&writing.key, Some(&held), gone).await?;
+        let is_synced = write.is_synced;
+        let written = self.write_out(&writing.key, Some(&held), gone, is_synced);
+        written.await?;
         let mut inner = self.lock();
         match before.map(|(.., listed)| listed) {
             // It is listed anew when its turn comes, not with each write.
@@ -324,7 +332,8 @@ impl Embedded {
         if !is_it {
             return Ok(false);
         }
-        self.write_out(&writing.key, None, Vec::new()).await?;
+        let written = self.write_out(&writing.key, None, Vec::new(), false);
+        written.await?;
         self.lock().expiry.remove(&(listed, writing.key.clone()));
         writing.put(None);
         Ok(true)

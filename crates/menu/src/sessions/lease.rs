@@ -25,6 +25,7 @@ pub(super) struct Lease {
 
 fn write(expected: Option<Version>) -> Write {
     Write {
+        is_synced: false,
         expected,
         value: Bytes::new(),
         ttl: TTL,
