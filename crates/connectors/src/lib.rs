@@ -9,7 +9,6 @@ mod ask;
 mod bounds;
 pub mod codes;
 mod named;
-mod no_room;
 pub mod rabbitmq;
 pub mod redis;
 pub mod smtp;

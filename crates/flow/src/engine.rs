@@ -153,10 +153,11 @@ struct LimitsConfig {
     #[schemars(extend("default" = "1MiB"))]
     body: Option<Spanned<ByteSize>>,
     /// The memory that all bodies above 64KiB together may take while they are held: collected
-    /// requests, collected replies of calls, WebSocket messages, rows of databases, and replies
-    /// until their clients have taken them. From 1MiB to 16TiB, and not below `body`. A request
-    /// above it is refused with 503 and `Retry-After`, a call or `sql` fails as `unavailable`, a
-    /// source `sql` reads its rows when there is room, a WebSocket connection is closed with 1013.
+    /// requests, collected replies of calls, WebSocket messages, files, messages of brokers and
+    /// stores, rows of databases, what subscribers of topics have missed, and replies until their
+    /// clients have taken them. From 1MiB to 16TiB, and not below `body`. A request above it is
+    /// refused with 503 and `Retry-After`, a step fails as `unavailable`, sources and subscribers
+    /// wait until there is room, a WebSocket connection is closed with 1013.
     /// The default is half of the memory of the control group or machine.
     body_memory: Option<Spanned<ByteSize>>,
     /// The least number of bytes a second at which a client must send its body and take a reply's

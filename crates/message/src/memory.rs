@@ -5,8 +5,11 @@
 //! What is reserved stays with the bytes: it is given back when the last copy of them is dropped.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
+
+use crate::{Fault, Kind, Origin, Retry};
 
 mod intake;
 
@@ -22,6 +25,16 @@ static BODIES: Budget = Budget::new(u64::MAX);
 /// The budget for bodies of this process. Without a limit until [`Budget::set_limit`] is called.
 pub fn bodies() -> &'static Budget {
     &BODIES
+}
+
+/// The failure of a step whose answer has no room, `unavailable`, in the words of what has none.
+/// What was asked for may have been done.
+pub fn no_room(detail: &'static str) -> Fault {
+    Fault::new(Kind::Unavailable, Origin::Engine, detail)
+        .with_status(503)
+        .with_retry(Retry::IfRepeatable)
+        .with_retry_after(Duration::from_secs(1))
+        .with_cause("`limits.body_memory` is used up")
 }
 
 /// A number of bytes that may be held at a time, by all threads together.
@@ -158,6 +171,12 @@ impl Reservation {
             budget: self.budget,
             bytes,
         }
+    }
+
+    /// Adds another one of the same budget.
+    pub fn merge(&mut self, mut other: Self) {
+        debug_assert!(std::ptr::eq(self.budget, other.budget));
+        self.bytes += std::mem::take(&mut other.bytes);
     }
 
     /// Bytes that keep the reservation until their last copy is dropped.

@@ -14,7 +14,7 @@ use component::exchange::Exchange;
 use component::handler::Services;
 use config::{Code, Spanned};
 use expr::template::Template;
-use message::{Fault, Kind, Origin, Retry};
+use message::{Fault, Kind, Origin, Retry, memory};
 
 use crate::background;
 use crate::codes::{BAD_FILE_FOLDER, BAD_FILE_NAME};
@@ -138,7 +138,7 @@ pub(crate) async fn work<T: Send + 'static>(
 }
 
 /// What an error of the system is to the flow: `not-found`, `exists` or `too-large` raised,
-/// `unavailable` for a full disk, else `internal`.
+/// `unavailable` for a full disk or when `limits.body_memory` is used up, else `internal`.
 pub(crate) fn fault(what: &'static str, error: &Error) -> Fault {
     let raised = |name: &str, detail: &str, status| {
         Fault::raised(name, None, detail.to_owned()).with_status(status)
@@ -149,6 +149,7 @@ pub(crate) fn fault(what: &'static str, error: &Error) -> Fault {
         }
         ErrorKind::AlreadyExists => raised("exists", "there is such a file already", 409),
         ErrorKind::FileTooLarge => raised("too-large", "the file is too large", 500),
+        ErrorKind::OutOfMemory => memory::no_room("there is no memory left for the file"),
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::ResourceBusy => {
             let fault = Fault::new(Kind::Unavailable, Origin::Engine, what);
             fault.with_retry(Retry::Yes)

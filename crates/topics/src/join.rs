@@ -10,9 +10,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
+use message::memory::{self, Intake, NoRoom, Reservation};
 
 use crate::channel::{Channel, Moment, Reset, StreamEnd};
 use crate::event::EventId;
+use crate::mailbox::weight;
 use crate::settings::Payload;
 use crate::topic::History;
 use crate::view::Mode;
@@ -24,6 +26,8 @@ const PIECE_EVALUATED: usize = 16 * 1024;
 /// After how many bytes that expressions have made these are written: what a subscriber has while
 /// it waits for its next turn.
 const OUT_EVALUATED: usize = 4 * 1024;
+/// How often is looked whether there is room for what a subscriber has missed.
+const LOOK: Duration = Duration::from_millis(100);
 /// How long a subscriber waits until its expressions have come to the event that it has had.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -72,6 +76,9 @@ pub(crate) struct Joining {
     most: Option<u64>,
     /// Where it is going to join the ring of several topics.
     target: Option<Moment>,
+    /// Room in the budget for bodies for what is written next.
+    room: Option<Reservation>,
+    intake: Intake,
 }
 
 impl Joining {
@@ -87,6 +94,8 @@ impl Joining {
             window: None,
             most: None,
             target: None,
+            room: None,
+            intake: Intake::default(),
         }
     }
 
@@ -123,6 +132,14 @@ impl Joining {
         }
         loop {
             self.evaluate_newest().await?;
+            let newest = self.newest.iter().filter_map(|it| self.channel.latest(*it));
+            let newest = newest.map(|it| weight(&it)).sum();
+            if !self.reserve(newest) {
+                if let Some(piece) = self.before_room().await? {
+                    return Ok(Step::Write(piece));
+                }
+                continue;
+            }
             if let Some(at) = self.settle() {
                 let own = self.seal();
                 return Ok(Step::Join(own, at));
@@ -138,7 +155,43 @@ impl Joining {
             if !self.may_go_on() {
                 return Ok(Step::Full);
             }
-            self.read_on().await?;
+            if self.reserve(PIECE) {
+                self.read_on().await?;
+            } else if let Some(piece) = self.before_room().await? {
+                return Ok(Step::Write(piece));
+            }
+        }
+    }
+
+    /// Reserves room in the budget for bodies for so many bytes more that are to be written; whether
+    /// there is any. What expressions make has a budget of its own.
+    fn reserve(&mut self, bytes: usize) -> bool {
+        if self.channel.has_expressions() {
+            return true;
+        }
+        let bytes = bytes as u64;
+        let taken = match self.intake.take(bytes) {
+            Ok(taken) => taken,
+            Err(NoRoom::Now { .. }) => return false,
+            // Nobody could ever have such a snapshot, whose size the topic allows.
+            Err(NoRoom::Never) => Some(memory::bodies().take_anyway(bytes)),
+        };
+        match (&mut self.room, taken) {
+            (Some(room), Some(taken)) => room.merge(taken),
+            (room, taken) => *room = taken.or(room.take()),
+        }
+        true
+    }
+
+    /// What can be written before there is room for more. Else it waits for a moment.
+    async fn before_room(&mut self) -> Result<Option<Bytes>, StreamEnd> {
+        if !self.out.is_empty() {
+            return Ok(Some(self.seal()));
+        }
+        tokio::time::sleep(LOOK).await;
+        match self.channel.is_over() {
+            true => Err(StreamEnd::Stop),
+            false => Ok(None),
         }
     }
 
@@ -157,7 +210,12 @@ impl Joining {
             .channel
             .sealed_of(std::mem::take(&mut self.out), &self.shares);
         self.shares.fill(0);
-        sealed
+        match self.room.take() {
+            Some(mut room) if sealed.len() > memory::FREE => {
+                room.split(sealed.len() as u64).hold(sealed)
+            }
+            _ => sealed,
+        }
     }
 
     /// Notes that what is behind this place of what is to be written is of a topic.

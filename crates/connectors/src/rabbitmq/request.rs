@@ -21,7 +21,6 @@ use serde::Deserialize;
 use crate::ask;
 use crate::bounds;
 use crate::named;
-use crate::no_room::no_room;
 use crate::rabbitmq::connection::Rabbitmq;
 use crate::rabbitmq::dial::BODY_MAX;
 use crate::rabbitmq::hub::Hub;
@@ -215,7 +214,7 @@ fn reply_of(answer: &Message) -> Result<Reply, Fault> {
     };
     if answer.is_without_body() {
         if answer.size <= BODY_MAX && !memory::bodies().never_has(answer.size) {
-            return Err(no_room("there is no memory left for the answer"));
+            return Err(memory::no_room("there is no memory left for the answer"));
         }
         let detail = "the answer is too large";
         let fault = Fault::new(Kind::Connection, Origin::Upstream, detail);

@@ -5,7 +5,6 @@ use message::memory::{self, Exhausted, Reservation};
 use message::{Fault, Retry};
 
 use super::outcome::Answer;
-use crate::no_room::no_room;
 
 /// Texts keep as much as this of what is reserved, or more.
 const PART: u64 = 4096;
@@ -41,7 +40,7 @@ pub(super) fn hold(answer: Answer, is_taken: bool) -> Result<Answer, Fault> {
 }
 
 fn refused() -> Fault {
-    no_room("there is no memory left for the answer")
+    memory::no_room("there is no memory left for the answer")
 }
 
 fn size_of(answer: &Answer) -> usize {

@@ -1,9 +1,11 @@
 //! `limits.body_memory`: what is held besides the bodies of HTTP.
 
+mod held;
 mod rabbitmq;
 mod redis;
 
 use testkit::servers::MariaDb;
+use testkit::tds::{self, ScriptedTds, TdsReply};
 use testkit::{RawClient, Response, TempDir, free_port, wait_until};
 
 use crate::sql::SERVER;
@@ -17,7 +19,7 @@ const MEGABYTE: usize = 1_000_000;
 struct Site {
     engine: Engine,
     port: u16,
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 impl Site {
@@ -36,7 +38,7 @@ impl Site {
         Self {
             engine,
             port,
-            _folder: folder,
+            folder,
         }
     }
 
@@ -171,4 +173,91 @@ fn a_source_waits_for_room_and_loses_no_row() {
     let all = r#"{"a":"1,2,3,4,5,6,7,8"}"#;
     wait_until("all have come", || site.ask("/seen").text() == all);
     wait_until("all is given back", || site.used() == 0.0);
+}
+
+/// A source of rows of 1 MB, of which the second is larger than the whole budget.
+fn source_with_a_large_row(on_failure: &str, mark: &str) -> Site {
+    let flows = format!(
+        "---\nflow: create\nuse:\n  db: {{ sqlite: \"FILE\" }}\n\
+         from: {{ http: \"POST /create\" }}\nsteps:\n\
+         \x20 - sql: {{ to: db, query: \"create table seen (a)\", rows: none }}\n\
+         \x20 - sql: {{ to: db, query: \"create table t (a integer primary key, t blob, done)\", \
+         rows: none }}\n\
+         \x20 - sql: {{ to: db, query: \"insert into t values (1, 'x', 0), \
+         (2, hex(zeroblob(3000000)), 0), (3, 'y', 0)\", rows: none }}\n\
+         ---\nflow: shrink\nuse:\n  db: {{ sqlite: \"FILE\" }}\n\
+         from: {{ http: \"POST /shrink\" }}\nsteps:\n\
+         \x20 - sql: {{ to: db, query: \"update t set t = 'z' where a = 2\", rows: none }}\n\
+         ---\nflow: seen\nuse:\n  db: {{ sqlite: \"FILE\" }}\n\
+         from: {{ http: \"POST /seen\" }}\nsteps:\n\
+         \x20 - sql: {{ to: db, query: \"select group_concat(a) as a from seen\", rows: one }}\n\
+         ---\nflow: source\nuse:\n  db: {{ sqlite: \"FILE\" }}\nfrom:\n  sql:\n\
+         \x20   connection: db\n{mark}\n    on_failure: {on_failure}\n\
+         \x20   every: 50ms\n    delay: 50ms\nsteps:\n\
+         \x20 - sql: {{ to: db, query: \"insert into seen values (:a)\", \
+         args: {{ a: \"${{ .a }}\" }}, rows: none }}\n",
+    );
+    let site = Site::run(&flows);
+    assert!(site.ask("/create").status < 300);
+    site
+}
+
+const BY_CURSOR: &str =
+    "    query: select a, t from t where a > :cursor order by a\n    cursor: a\n    create: true";
+const BY_MARK: &str = "    query: select a, t from t where done = 0 order by a\n    after: update t set done = 1 where a = :a";
+
+#[test]
+fn a_row_above_the_whole_budget_is_passed_over_where_that_is_wanted() {
+    for mark in [BY_CURSOR, BY_MARK] {
+        let site = source_with_a_large_row("skip", mark);
+        let all = r#"{"a":"1,3"}"#;
+        wait_until("the others have come", || site.ask("/seen").text() == all);
+        let log = site.engine.stop();
+        let told = log.matches("a row is too large").count();
+        assert!(told == 1 && log.contains("`limits.body_memory`"), "{log}");
+    }
+}
+
+#[test]
+fn a_row_above_the_whole_budget_is_read_again_until_it_fits() {
+    let site = source_with_a_large_row("retry", BY_CURSOR);
+    wait_until("the log tells", || {
+        let told = site.engine.process.output();
+        told.matches("a row is too large").count() > 2
+    });
+    assert_eq!(site.ask("/seen").text(), r#"{"a":"1"}"#);
+    assert!(site.ask("/shrink").status < 300);
+    let all = r#"{"a":"1,2,3"}"#;
+    wait_until("all have come", || site.ask("/seen").text() == all);
+    wait_until("all is given back", || site.used() == 0.0);
+}
+
+#[test]
+fn a_row_above_the_whole_budget_stops_a_source_that_is_to_stop() {
+    let site = source_with_a_large_row("stop", BY_CURSOR);
+    wait_until("the log tells", || {
+        let told = site.engine.process.output();
+        told.contains("no further rows are taken")
+    });
+    assert_eq!(site.ask("/seen").text(), r#"{"a":"1"}"#);
+    site.engine.stop();
+}
+
+#[test]
+fn rows_of_sql_server_need_room() {
+    // A `varchar(max)`, whose values come in chunks (section 2.2.5.2.3).
+    let text = b"\xa7\xff\xff\x09\x04\xd0\x00\x34";
+    let server = ScriptedTds::start(move |_| {
+        let chunk = [&100_000_u32.to_le_bytes()[..], &[b'x'; 100_000]].concat();
+        let value = [&100_000_u64.to_le_bytes()[..], &chunk, &[0; 4]].concat();
+        let rows = (0..8).map(|_| tds::row(&[&value]));
+        let rows: Vec<u8> = rows.flatten().collect();
+        let tokens = [tds::columns(&[("t", text)]), rows, tds::done(0xfd, 0x10, 8)];
+        TdsReply::Tokens(tokens.concat())
+    });
+    let url = format!("mssql://sa:x@127.0.0.1:{}", server.port());
+    rows_need_room(
+        &format!("{{ sqlserver: \"{url}\", encrypt: off }}"),
+        "select t from t",
+    );
 }

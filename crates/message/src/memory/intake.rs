@@ -64,6 +64,15 @@ impl Intake {
         Ok(Some(reservation))
     }
 
+    /// Looks whether there is any room, for messages whose sizes are known when they are there.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn check(&mut self) -> Result<(), NoRoom> {
+        let mut probe = self.budget.empty();
+        self.add(&mut probe, 1)
+    }
+
     /// Makes room for all small messages that are held, which take so many bytes now: none up to
     /// [`FREE`] bytes.
     ///

@@ -19,7 +19,7 @@ use rustix::io::Errno;
 use super::Order;
 use super::naming::{NAMES_MAX, error_name, numbered};
 use super::pattern::Pattern;
-use crate::folder::place::{read_all, rename_new};
+use crate::folder::place::{check_size, fill, rename_new};
 
 /// The most files that a look finds: the first ones.
 pub(super) const LISTED_MAX: usize = 100_000;
@@ -148,14 +148,17 @@ impl Folders {
         if let Err(TryLockError::WouldBlock) = file.try_lock() {
             return Ok(Claim::Busy);
         }
-        if !found.is_left && !is_as_found(&about, found) {
+        if !is_as_found(&about, found) {
             return Ok(Claim::Changed);
         }
-        let body = read_all(&file, about.len(), body_max)?;
+        check_size(found.size, body_max)?;
+        let mut body = Vec::new();
+        // One byte more tells whether it has grown.
+        fill(&mut body, &file, found.size + 1)?;
+        if !is_as_found(&file.metadata()?, found) || body.len() as u64 != found.size {
+            return Ok(Claim::Changed);
+        }
         if !found.is_left {
-            if !is_as_found(&file.metadata()?, found) || body.len() as u64 != found.size {
-                return Ok(Claim::Changed);
-            }
             match move_new(&place, &under_way) {
                 Ok(()) => {}
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => return Ok(Claim::Busy),

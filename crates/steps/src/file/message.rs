@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::time::{Duration, SystemTime};
 
+use bytes::Bytes;
 use component::content::Format;
 use jiff::Timestamp;
 use message::{Fault, Headers, Reply, Request};
@@ -17,7 +18,7 @@ const SHOWN_MAX: usize = 1000;
 /// The message.
 pub(super) fn request(
     name: &OsStr,
-    body: Vec<u8>,
+    body: Bytes,
     modified: SystemTime,
     decode: Option<Format>,
 ) -> Request {

@@ -1,6 +1,6 @@
 //! The source of a folder at work: it looks, takes files, runs flows on them, and moves them on.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ffi::{OsStr, OsString};
 use std::future::poll_fn;
@@ -10,15 +10,18 @@ use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::{Duration, Instant, SystemTime};
 
+use bytes::Bytes;
 use component::content::Format;
 use component::handler::{LocalFuture, Services};
 use component::source::{Source, Started};
+use message::memory::{self, Intake, NoRoom, Reservation};
 
 use super::Settings;
 use super::disk::{Claim, Found, LISTED_MAX, Listing, Taken, Verdict, compare};
 use super::message::{request, verdict};
 use super::state::FileState;
 use super::watch::{Bell, Watch};
+use crate::folder::place::too_large_for_memory;
 use crate::under_way::{UnderWay, blocking};
 
 /// The shortest time from one look at the folder to the next.
@@ -27,6 +30,8 @@ const GAP: Duration = Duration::from_millis(50);
 const BUSY: Duration = Duration::from_secs(1);
 /// How long to wait after the first failure with a file, and the longest wait.
 const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(300));
+/// How often is looked whether there is room for a file.
+const LOOK: Duration = Duration::from_millis(100);
 /// How often the log tells that a folder cannot be read.
 const TELL: Duration = Duration::from_secs(60);
 
@@ -50,6 +55,7 @@ impl Source for FileSource {
                 flow,
                 services,
                 stopping: &stopping,
+                intake: RefCell::default(),
             };
             Work::new(&worker).run(stop).await;
         })
@@ -98,6 +104,7 @@ struct Worker<'a> {
     flow: &'a Arc<dyn Started>,
     services: &'a dyn Services,
     stopping: &'a Cell<bool>,
+    intake: RefCell<Intake>,
 }
 
 impl Worker<'_> {
@@ -114,6 +121,10 @@ impl Worker<'_> {
         } = &self.source.settings;
         let (folders, body_max, name) = (Arc::clone(folders), *body_max, found.name.clone());
         let is_left = found.is_left;
+        let room = match self.until_room(&found).await {
+            Ok(room) => room,
+            Err(how) => return how,
+        };
         let claim = blocking(self.services, move || folders.claim(&found, body_max)).await;
         let Taken {
             body,
@@ -132,6 +143,10 @@ impl Worker<'_> {
             // Another file of this name, which somebody has taken away.
             state.settle(&name);
         }
+        let body = match room {
+            Some(room) => room.hold(body),
+            None => Bytes::from(body),
+        };
         // A flow that has run before a reload does not run again.
         let verdict = match state.decided(&name) {
             Some(verdict) => verdict,
@@ -142,7 +157,32 @@ impl Worker<'_> {
         How::Settled
     }
 
-    async fn run_flow(&self, name: &OsStr, body: Vec<u8>, modified: SystemTime) -> Verdict {
+    /// Waits until the budget for bodies has room for a file, unless the source has to end before.
+    async fn until_room(&self, found: &Found) -> Result<Option<Reservation>, How> {
+        loop {
+            let taken = self.intake.borrow_mut().take(found.size);
+            match taken {
+                Ok(room) => return Ok(room),
+                Err(NoRoom::Never) => {
+                    let limit = memory::bodies().limit();
+                    return Err(How::Failed(too_large_for_memory(limit)));
+                }
+                Err(NoRoom::Now { .. }) if self.stopping.get() => return Err(How::Again),
+                Err(NoRoom::Now { is_new }) => {
+                    if is_new {
+                        tracing::warn!(
+                            target: "flow",
+                            flow = &**self.flow.name(),
+                            "files wait for memory: limits.body_memory is used up"
+                        );
+                    }
+                    self.services.sleep(LOOK).await;
+                }
+            }
+        }
+    }
+
+    async fn run_flow(&self, name: &OsStr, body: Bytes, modified: SystemTime) -> Verdict {
         let request = request(name, body, modified, self.source.settings.decode);
         let result = self.flow.start(request, self.services).await;
         let verdict = verdict(&result);

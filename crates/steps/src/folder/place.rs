@@ -7,6 +7,8 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, SystemTime};
 
+use bytes::Bytes;
+use message::memory::{self, Cover, Exhausted};
 use rustix::fs::{
     AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, linkat, mkdirat, openat, renameat,
     renameat_with, statat, unlinkat,
@@ -21,6 +23,8 @@ const FOLDER_MODE: Mode = Mode::from_raw_mode(0o777);
 /// How long to wait for somebody else who adds to the same file.
 const LOCK_MAX: Duration = Duration::from_secs(5);
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
+/// How much more of a file is read at a time that is longer than it was said to be.
+const PIECE: u64 = 64 * 1024;
 /// The most folders within folders that are looked through.
 const DEPTH_MAX: usize = 32;
 
@@ -99,28 +103,64 @@ fn open_file(place: &Place<'_>, flags: OFlags) -> Result<File, Error> {
     }
 }
 
-/// Reads a file of at most so many bytes.
-pub(crate) fn read(folder: &Path, name: &str, most: u64) -> Result<Vec<u8>, Error> {
+/// Reads a file of at most so many bytes, which keep what is reserved for them in the budget for
+/// bodies.
+pub(crate) fn read(folder: &Path, name: &str, most: u64) -> Result<Bytes, Error> {
     let place = place(folder, name, false)?;
     let file = open_file(&place, OFlags::RDONLY)?;
-    read_all(&file, file.metadata()?.len(), most)
+    let size = file.metadata()?.len();
+    let limit = memory::bodies().limit();
+    check_size(size, most)?;
+    let (mut body, mut cover) = (Vec::new(), Cover::default());
+    // One byte more tells whether the file has grown.
+    let mut wanted = size + 1;
+    loop {
+        let needed = wanted.min(most);
+        cover
+            .cover(needed as usize)
+            .map_err(|Exhausted| no_room(needed, limit))?;
+        fill(&mut body, &file, wanted.min(most + 1))?;
+        let length = body.len() as u64;
+        check_size(length, most)?;
+        if length < wanted {
+            return Ok(cover.hold(body));
+        }
+        wanted = length + PIECE;
+    }
 }
 
-/// Reads an open file of about this size and at most so many bytes.
-pub(crate) fn read_all(file: &File, size: u64, most: u64) -> Result<Vec<u8>, Error> {
-    let too_large = || {
-        let most = config::ByteSize(most);
-        Error::new(ErrorKind::FileTooLarge, format!("larger than {most}"))
-    };
-    if size > most {
-        return Err(too_large());
+/// Refuses a file of more than so many bytes.
+pub(crate) fn check_size(size: u64, most: u64) -> Result<(), Error> {
+    match size > most {
+        true => {
+            let most = config::ByteSize(most);
+            let why = format!("larger than {most}");
+            Err(Error::new(ErrorKind::FileTooLarge, why))
+        }
+        false => Ok(()),
     }
-    let mut body = Vec::with_capacity(usize::try_from(size).unwrap_or_default());
-    file.take(most + 1).read_to_end(&mut body)?;
-    if body.len() as u64 > most {
-        return Err(too_large());
+}
+
+/// Reads on until there are so many bytes, or to the end of the file.
+pub(crate) fn fill(body: &mut Vec<u8>, file: &File, most: u64) -> Result<(), Error> {
+    let missing = most.saturating_sub(body.len() as u64);
+    body.reserve_exact(missing as usize);
+    file.take(missing).read_to_end(body)?;
+    Ok(())
+}
+
+fn no_room(needed: u64, limit: u64) -> Error {
+    match memory::bodies().never_has(needed) {
+        true => too_large_for_memory(limit),
+        false => Error::from(ErrorKind::OutOfMemory),
     }
-    Ok(body)
+}
+
+/// The error of a file for which the budget for bodies never has room.
+pub(crate) fn too_large_for_memory(limit: u64) -> Error {
+    let limit = config::ByteSize(limit);
+    let why = format!("larger than `limits.body_memory`, {limit}");
+    Error::new(ErrorKind::FileTooLarge, why)
 }
 
 /// Writes a file, on the disk when it returns unless `syncs` is false.

@@ -1,6 +1,6 @@
 //! The source at work: it takes messages, runs the flow on each, and says what becomes of it.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -11,6 +11,7 @@ use component::content::Format;
 use component::handler::{LocalFuture, Services};
 use component::source::{Source, Started};
 use journal::{Delivery, Order, Refusal, Settle};
+use message::memory::{self, Intake, NoRoom};
 use message::{Fault, Kind, Origin, Reply, Request};
 use tokio::sync::Notify;
 
@@ -20,6 +21,8 @@ use super::source::Tries;
 
 /// How long nothing is taken from a store that gives nothing.
 const PAUSE: Duration = Duration::from_secs(5);
+/// How often is looked whether there is room for messages.
+const LOOK: Duration = Duration::from_millis(100);
 /// The first and the longest wait before the disk is asked again to note what has become of a
 /// message.
 const NOTE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
@@ -99,11 +102,15 @@ impl StoreSource {
             return stop.await;
         }
         let gate = Rc::new(Gate::default());
+        let intake = &RefCell::<Intake>::default();
         let mut taking: Option<LocalFuture<'_, Taken>> = None;
         loop {
             let free = most.saturating_sub(gate.count.get());
             if free > 0 && taking.is_none() {
-                taking = Some(Box::pin(self.take(free)));
+                taking = Some(Box::pin(async move {
+                    self.until_room(intake, flow, services).await;
+                    self.take(free).await
+                }));
             }
             match next(&gate, &mut taking, &mut stop).await {
                 Event::Stop => break,
@@ -139,6 +146,29 @@ impl StoreSource {
         }
     }
 
+    /// Waits until the budget for bodies has room. What is taken then, 16 MiB or one message, may
+    /// go beyond it: the sizes are not known before.
+    async fn until_room(
+        &self,
+        intake: &RefCell<Intake>,
+        flow: &Arc<dyn Started>,
+        services: &dyn Services,
+    ) {
+        loop {
+            let Err(full) = intake.borrow_mut().check() else {
+                return;
+            };
+            if full == (NoRoom::Now { is_new: true }) {
+                let (flow, store) = (&**flow.name(), &*self.store.name);
+                tracing::warn!(
+                    target: "flow", flow, store,
+                    "stored messages wait for memory: limits.body_memory is used up"
+                );
+            }
+            services.sleep(LOOK).await;
+        }
+    }
+
     fn start(
         &self,
         delivery: Delivery,
@@ -147,7 +177,7 @@ impl StoreSource {
         services: &dyn Services,
     ) {
         let work = Deliver {
-            delivery,
+            delivery: held(delivery),
             flow: Arc::clone(flow),
             tries: self.tries.clone(),
             store: Arc::clone(&self.store),
@@ -155,6 +185,17 @@ impl StoreSource {
         };
         services.spawn(Box::new(move |services| Box::pin(work.run(services))));
     }
+}
+
+/// The same delivery, whose body keeps room in the budget for bodies.
+fn held(mut delivery: Delivery) -> Delivery {
+    if let Ok(body) = &mut delivery.body
+        && body.len() > memory::FREE
+    {
+        let room = memory::bodies().take_anyway(body.len() as u64);
+        *body = room.hold(std::mem::take(body));
+    }
+    delivery
 }
 
 /// Waits until the source has something to do.

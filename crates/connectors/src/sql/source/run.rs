@@ -67,7 +67,8 @@ impl Run<'_> {
     async fn go(&mut self) -> Stopped {
         loop {
             let step = match self.batch().await {
-                Ok(rows) => self.rows(rows).await,
+                Ok(Found::Rows(rows)) => self.rows(rows).await,
+                Ok(Found::TooLarge(row, error)) => self.too_large(&row, error).await,
                 Err(error) => {
                     self.warn("the query failed", error);
                     self.pause(self.source.settings.delay).await
@@ -100,25 +101,51 @@ impl Run<'_> {
                 Ok(request) => self.flow.start(request, self.services).await,
                 Err(fault) => Err(fault),
             };
-            let Some(text) = failure(&ended) else {
-                break;
-            };
-            match self.source.settings.on_failure {
-                OnFailure::Retry => self.pause(self.source.settings.delay).await?,
-                OnFailure::Skip => {
-                    tracing::warn!(target: "flow", flow = &**self.flow.name(),
-                        "{text}; the row is passed over");
-                    break;
-                }
-                OnFailure::Stop => {
-                    tracing::error!(target: "flow", flow = &**self.flow.name(),
-                        "{text}; no further rows are taken");
-                    self.stop.as_mut().await;
-                    return Err(Stopped);
-                }
+            match failure(&ended) {
+                Some(text) if self.tries_again(&text).await? => {}
+                _ => return self.mark(row).await,
             }
         }
-        // The flow has succeeded: it is not run again for want of a note.
+    }
+
+    /// A row that is larger than what may be held of a batch. Of it there is what it is marked by.
+    async fn too_large(&mut self, row: &Value, error: SqlError) -> Result<(), Stopped> {
+        let fault = error.fault(&self.source.connection);
+        let cause = fault.cause.unwrap_or_default();
+        let text = format!("a row is too large: {}: {cause}", fault.detail);
+        if self.source.settings.on_failure == OnFailure::Retry {
+            tracing::warn!(target: "flow", flow = &**self.flow.name(), "{text}");
+        }
+        match self.tries_again(&text).await? {
+            // It is read again: it may have become smaller, or the limit larger.
+            true => Ok(()),
+            false => self.mark(row).await,
+        }
+    }
+
+    /// What becomes of a row that has failed, for this reason: whether it is tried again, now, or
+    /// passed over.
+    async fn tries_again(&mut self, text: &str) -> Result<bool, Stopped> {
+        let flow = &**self.flow.name();
+        match self.source.settings.on_failure {
+            OnFailure::Retry => {
+                self.pause(self.source.settings.delay).await?;
+                Ok(true)
+            }
+            OnFailure::Skip => {
+                tracing::warn!(target: "flow", flow, "{text}; the row is passed over");
+                Ok(false)
+            }
+            OnFailure::Stop => {
+                tracing::error!(target: "flow", flow, "{text}; no further rows are taken");
+                self.stop.as_mut().await;
+                Err(Stopped)
+            }
+        }
+    }
+
+    /// Notes that a row is done with. The flow is not run again for want of a note.
+    async fn mark(&mut self, row: &Value) -> Result<(), Stopped> {
         while let Err(error) = self.note(row).await {
             self.warn("a row cannot be marked as done with", error);
             self.pause(self.source.settings.delay).await?;
@@ -126,7 +153,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    async fn batch(&mut self) -> Result<Vec<Value>, SqlError> {
+    async fn batch(&mut self) -> Result<Found, SqlError> {
         let settings = &self.source.settings;
         let mut arguments = Vec::new();
         if let Mark::Cursor { .. } = settings.mark {
@@ -146,6 +173,7 @@ impl Run<'_> {
             count: 0,
             most: settings.batch,
             is_refused: false,
+            first: None,
         };
         let done = self.send(&settings.query, &arguments, &mut sink).await;
         let is_short = match sink.is_refused {
@@ -154,8 +182,15 @@ impl Run<'_> {
             false => sink.count < settings.batch,
         };
         match done {
+            Err(error) if is_short && error.class == Class::TooLarge => {
+                let Some(row) = sink.first else {
+                    return Err(error);
+                };
+                let row = self.marks_of(&row)?;
+                Ok(Found::TooLarge(row, error))
+            }
             Err(error) if is_short => Err(error),
-            _ => self.check(sink.rows.into_rows()),
+            _ => self.check(sink.rows.into_rows()).map(Found::Rows),
         }
     }
 
@@ -168,6 +203,18 @@ impl Run<'_> {
             }
         }
         Ok(rows)
+    }
+
+    /// The columns of a row that it is marked by.
+    fn marks_of(&self, row: &Value) -> Result<Value, SqlError> {
+        let members = match &self.source.settings.mark {
+            Mark::After(statement) => {
+                let values = named(statement, |name| column(row, name))?;
+                statement.names.iter().cloned().zip(values).collect()
+            }
+            Mark::Cursor { column, .. } => vec![(column.clone(), cursor_of(row, column)?)],
+        };
+        Ok(value::object(members))
     }
 
     /// The cursor that is kept; the start is kept when there is none.
@@ -312,6 +359,14 @@ fn request(row: &Value) -> Result<Request, Fault> {
     Ok(Request::of_source("ROW", headers, body))
 }
 
+/// What a query has found.
+enum Found {
+    /// These rows, or none.
+    Rows(Vec<Value>),
+    /// A row that is too large by itself: what it is marked by, and why it cannot be held.
+    TooLarge(Value, SqlError),
+}
+
 /// Takes the rows of a batch and no more.
 struct Batch {
     rows: Collect,
@@ -319,6 +374,8 @@ struct Batch {
     most: usize,
     /// Whether the last row found no room.
     is_refused: bool,
+    /// The first row, when it is the one that found no room.
+    first: Option<Value>,
 }
 
 impl Sink for Batch {
@@ -331,8 +388,10 @@ impl Sink for Batch {
             return Err(SqlError::new(Class::Stopped, "the batch is full"));
         }
         self.count += 1;
+        let first = (self.count == 1).then(|| row.clone());
         let taken = self.rows.row(row, size);
         self.is_refused = taken.is_err();
+        self.first = first.filter(|_| self.is_refused);
         taken
     }
 
