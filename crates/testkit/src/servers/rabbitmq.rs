@@ -93,6 +93,13 @@ impl Rabbitmq {
         *server = None;
     }
 
+    /// Has what was declared on disk. RabbitMQ 3 confirms a declaration before that: one that is killed
+    /// soon after it has no such queue when it starts again.
+    pub fn sync_declarations(&self) {
+        let told = self.control(&["eval", "mnesia:sync_log()."]);
+        assert_eq!(told.trim(), "ok");
+    }
+
     /// Starts it again, with what it has kept on disk.
     pub fn go_on(&self) {
         let mut program = self.program("rabbitmq-server");

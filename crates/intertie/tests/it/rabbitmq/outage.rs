@@ -36,6 +36,7 @@ fn what_a_killed_broker_has_confirmed_is_there() {
     let broker = Rabbitmq::start("");
     let (queue, port) = (name("kept"), free_port());
     Client::connect(broker.port(), "/").declare_queue(&queue, &[]);
+    broker.sync_declarations();
     let (engine, _folder) = run(&flows(&broker.url(), &queue, port));
     let next = Arc::new(AtomicU32::new(0));
     let sent = Arc::new(AtomicU32::new(0));
