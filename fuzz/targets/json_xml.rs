@@ -2,7 +2,9 @@
 
 #![no_main]
 
+use bytes::Bytes;
 use expr::convert::{JsonToXml, Root, XmlToJson};
+use expr::encoding::xml_to_utf8;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -34,7 +36,9 @@ fuzz_target!(|bytes: &[u8]| {
         assert!(xml.is_empty());
     }
     let mut json = Vec::new();
-    if XmlToJson::default().convert(bytes, &mut json).is_ok() {
+    // In whatever encoding it says that it is.
+    let read = xml_to_utf8(&Bytes::copy_from_slice(bytes), None).unwrap_or_default();
+    if XmlToJson::default().convert(&read, &mut json).is_ok() {
         let mut again = Vec::new();
         let back = JsonToXml {
             depth_max: 300,

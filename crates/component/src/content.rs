@@ -1,10 +1,12 @@
 //! The content of a message in whatever form it was last made: bytes off a connection, or a value
 //! of an expression. The other form is made when somebody asks.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use expr::Value;
+use expr::encoding::{self, NotText};
 use expr::jq::{Expression, Limits};
 use message::{Body, Fault, Field, Headers, HeadersView, Kind, Origin, Reply, Request};
 use schemars::JsonSchema;
@@ -395,8 +397,11 @@ pub fn decode(bytes: &Bytes, format: Format, content_type: Option<&[u8]>) -> Res
     match format {
         Format::Json => expr::json::parse(bytes, DEPTH_MAX)
             .map_err(|error| invalid("the body is not JSON", error.to_string())),
-        Format::Xml => expr::format::from_xml(bytes, DEPTH_MAX)
-            .map_err(|error| invalid("the body is not XML", error)),
+        Format::Xml => {
+            let xml = xml_in_utf8(bytes, content_type)?;
+            expr::format::from_xml(&xml, DEPTH_MAX)
+                .map_err(|error| invalid("the body is not XML", error))
+        }
         Format::Form => {
             expr::format::from_form(bytes).map_err(|error| invalid("the body is not a form", error))
         }
@@ -450,32 +455,36 @@ pub fn format_of(content_type: Option<&[u8]>) -> Format {
     }
 }
 
-/// The text of a body: UTF-8, or ISO-8859-1 when its `Content-Type` says so.
+/// The text of a body, in UTF-8 unless its `Content-Type` says otherwise.
 fn text(bytes: &[u8], content_type: Option<&[u8]>) -> Result<String, Fault> {
-    let unknown = || {
-        let detail = "the charset of the body is neither UTF-8 nor ISO-8859-1";
-        Fault::invalid(detail).with_status(415)
-    };
-    match charset(content_type).as_deref() {
-        None | Some("utf-8" | "utf8" | "us-ascii") => match std::str::from_utf8(bytes) {
-            Ok(text) => Ok(text.strip_prefix('\u{feff}').unwrap_or(text).to_owned()),
-            Err(_) => Err(Fault::invalid("the body is not UTF-8")),
-        },
-        Some("iso-8859-1" | "latin1") => Ok(bytes.iter().map(|&byte| char::from(byte)).collect()),
-        Some(_) => Err(unknown()),
+    let text = encoding::to_text(bytes, content_type.and_then(charset));
+    text.map(Cow::into_owned).map_err(not_text)
+}
+
+/// An XML document in UTF-8, whatever the charset of its media type and its declaration say.
+///
+/// # Errors
+/// `invalid`: 415 when the encoding is not known, 400 when the bytes are not of it.
+pub fn xml_in_utf8(xml: &Bytes, content_type: Option<&[u8]>) -> Result<Bytes, Fault> {
+    encoding::xml_to_utf8(xml, content_type.and_then(charset)).map_err(not_text)
+}
+
+fn not_text(error: NotText) -> Fault {
+    let fault = Fault::invalid(format!("the body cannot be read: {error}"));
+    match error {
+        NotText::Unknown(_) => fault.with_status(415),
+        NotText::Malformed(_) => fault,
     }
 }
 
-/// The `charset` parameter in small letters (RFC 9110, section 8.3.2).
-fn charset(content_type: Option<&[u8]>) -> Option<String> {
-    let parameters = content_type?.split(|&byte| byte == b';').skip(1);
+/// The `charset` parameter of a media type (RFC 9110, section 8.3.2), in whatever case.
+pub fn charset(content_type: &[u8]) -> Option<&str> {
+    let parameters = content_type.split(|&byte| byte == b';').skip(1);
     let mut values = parameters.filter_map(|parameter| {
         let parameter = std::str::from_utf8(parameter).ok()?;
         let (name, value) = parameter.split_once('=')?;
-        let value = value.trim().trim_matches('"');
-        name.trim()
-            .eq_ignore_ascii_case("charset")
-            .then(|| value.to_ascii_lowercase())
+        let is_charset = name.trim().eq_ignore_ascii_case("charset");
+        is_charset.then(|| value.trim().trim_matches('"'))
     });
     values.next()
 }
@@ -539,7 +548,7 @@ mod tests {
             ("application/json", &b"{"[..], 400),
             ("text/xml", b"<a>", 400),
             ("text/plain", b"\xff", 400),
-            ("text/plain; charset=koi8-r", b"a", 415),
+            ("text/plain; charset=klingon", b"a", 415),
         ] {
             let fault = value(content_type, body).unwrap_err();
             assert_eq!(

@@ -2,6 +2,7 @@
 //! expressions and templates.
 
 pub mod convert;
+pub mod encoding;
 pub mod format;
 pub mod jq;
 pub mod json;

@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use component::content::Content;
+use bytes::Bytes;
+use component::content::{Content, charset, xml_in_utf8};
 use component::definition::{BuildContext, StepDefinition};
 use component::exchange::Exchange;
 use component::handler::Services;
@@ -11,7 +12,7 @@ use component::long_work::{AT_ONCE, beside};
 use component::step::{Next, Progress, Step};
 use config::{Node, Report, Spanned};
 use expr::convert::{ConvertError, ConvertErrorKind, JsonToXml, Root, XmlRoot, XmlToJson};
-use message::Fault;
+use message::{Body, Fault};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -246,7 +247,7 @@ struct Convert {
 }
 
 impl Conversion {
-    fn convert(&self, input: &[u8]) -> Result<Content, ConvertError> {
+    fn convert(&self, input: &Bytes, content_type: Option<&[u8]>) -> Result<Content, Failure> {
         let mut output = Vec::new();
         let media_type = match self {
             Self::JsonToXml(to_xml) => {
@@ -254,7 +255,8 @@ impl Conversion {
                 "application/xml"
             }
             Self::XmlToJson(to_json) => {
-                to_json.convert(input, &mut output)?;
+                let input = xml_in_utf8(input, content_type).map_err(Failure::Encoding)?;
+                to_json.convert(&input, &mut output)?;
                 "application/json"
             }
         };
@@ -292,30 +294,32 @@ impl Convert {
     }
 
     /// The content, unless it takes too long on the worker.
-    fn convert(&self, input: &[u8]) -> Option<Result<Content, Fault>> {
-        if input.is_empty() {
-            return Some(Err(Fault::invalid("the body is empty")));
-        }
+    fn convert(
+        &self,
+        input: &Bytes,
+        content_type: Option<&[u8]>,
+    ) -> Option<Result<Content, Fault>> {
         if input.len() > AT_ONCE {
             return None;
         }
         let is_cut = self.at_once.output_max() < self.conversion.output_max();
-        match self.at_once.convert(input) {
+        match self.at_once.convert(input, content_type) {
             Ok(content) => Some(Ok(content)),
-            Err(error) if is_cut && error.kind == ConvertErrorKind::TooLarge => None,
-            Err(error) => Some(Err(fault(&error))),
+            Err(failure) if is_cut && failure.is_too_large() => None,
+            Err(failure) => Some(Err(failure.fault())),
         }
     }
 }
 
 impl Step for Convert {
     fn run<'a>(&'a self, exchange: &'a mut Exchange, services: &'a dyn Services) -> Progress<'a> {
-        let body = check_coding(exchange).and_then(|()| exchange.body());
-        let body = match body {
-            Ok((body, _)) => body,
+        let body = check_coding(exchange, &self.conversion).and_then(|()| exchange.body());
+        let (body, content_type) = match body {
+            Ok((Body::Bytes(body), content_type)) => (body, content_type),
+            Ok(_) => return Progress::Done(Err(Fault::invalid("the body is empty"))),
             Err(fault) => return Progress::Done(Err(fault)),
         };
-        if let Some(converted) = self.convert(body.as_bytes()) {
+        if let Some(converted) = self.convert(&body, content_type.as_deref()) {
             return Progress::Done(converted.map(|content| {
                 exchange.content = content;
                 Next::Continue
@@ -323,29 +327,53 @@ impl Step for Convert {
         }
         let conversion = Arc::clone(&self.conversion);
         Progress::Waits(Box::pin(async move {
-            let convert = move |_: &_| conversion.convert(body.as_bytes());
+            let convert = move |_: &_| conversion.convert(&body, content_type.as_deref());
             let converted = beside(services, convert).await?;
-            exchange.content = converted.map_err(|error| fault(&error))?;
+            exchange.content = converted.map_err(Failure::fault)?;
             Ok(Next::Continue)
         }))
     }
 }
 
-/// What a failed conversion means to whoever sent the body.
-fn fault(error: &ConvertError) -> Fault {
-    let status = match error.kind {
-        ConvertErrorKind::Syntax => 400,
-        ConvertErrorKind::TooLarge => 413,
-        ConvertErrorKind::Unmappable | ConvertErrorKind::TooDeep | ConvertErrorKind::Forbidden => {
-            422
-        }
-    };
-    Fault::invalid(error.to_string()).with_status(status)
+/// Why a body is not converted.
+enum Failure {
+    /// It cannot be read in its encoding.
+    Encoding(Fault),
+    /// It has no counterpart in the other format.
+    Conversion(ConvertError),
 }
 
-/// Refuses a compressed body and one in an alphabet other than UTF-8, which `us-ascii` is a part
-/// of (RFC 9110, section 15.5.16).
-fn check_coding(exchange: &Exchange) -> Result<(), Fault> {
+impl From<ConvertError> for Failure {
+    fn from(error: ConvertError) -> Self {
+        Self::Conversion(error)
+    }
+}
+
+impl Failure {
+    fn is_too_large(&self) -> bool {
+        matches!(self, Self::Conversion(error) if error.kind == ConvertErrorKind::TooLarge)
+    }
+
+    /// What it means to whoever sent the body.
+    fn fault(self) -> Fault {
+        let error = match self {
+            Self::Encoding(fault) => return fault,
+            Self::Conversion(error) => error,
+        };
+        let status = match error.kind {
+            ConvertErrorKind::Syntax => 400,
+            ConvertErrorKind::TooLarge => 413,
+            ConvertErrorKind::Unmappable
+            | ConvertErrorKind::TooDeep
+            | ConvertErrorKind::Forbidden => 422,
+        };
+        Fault::invalid(error.to_string()).with_status(status)
+    }
+}
+
+/// Refuses a compressed body, and JSON in an encoding other than UTF-8, which `us-ascii` is a part
+/// of (RFC 9110, section 15.5.16; RFC 8259, section 8.1).
+fn check_coding(exchange: &Exchange, conversion: &Conversion) -> Result<(), Fault> {
     if !exchange
         .content_encoding()
         .is_none_or(|value| is_identity(&value))
@@ -353,8 +381,9 @@ fn check_coding(exchange: &Exchange) -> Result<(), Fault> {
         let detail = "a body with a Content-Encoding cannot be converted";
         return Err(Fault::invalid(detail).with_status(415));
     }
-    if !exchange.content_type().is_none_or(|value| is_utf8(&value)) {
-        let detail = "a body whose charset is not UTF-8 cannot be converted";
+    let is_json = matches!(conversion, Conversion::JsonToXml(_));
+    if is_json && !exchange.content_type().is_none_or(|value| is_utf8(&value)) {
+        let detail = "JSON whose charset is not UTF-8 cannot be converted";
         return Err(Fault::invalid(detail).with_status(415));
     }
     Ok(())
@@ -369,19 +398,9 @@ fn is_identity(value: &[u8]) -> bool {
 
 /// Whether a `Content-Type` names no charset, or one that is UTF-8.
 fn is_utf8(content_type: &[u8]) -> bool {
-    let parameters = content_type.split(|&byte| byte == b';').skip(1);
-    parameters.into_iter().all(|parameter| {
-        let mut halves = parameter.splitn(2, |&byte| byte == b'=');
-        let name = halves.next().unwrap_or_default().trim_ascii();
-        if !name.eq_ignore_ascii_case(b"charset") {
-            return true;
-        }
-        let value = halves.next().unwrap_or_default().trim_ascii();
-        let value = value.strip_prefix(b"\"").unwrap_or(value);
-        let value = value.strip_suffix(b"\"").unwrap_or(value);
-        [&b"utf-8"[..], b"utf8", b"us-ascii"]
-            .iter()
-            .any(|known| value.eq_ignore_ascii_case(known))
+    charset(content_type).is_none_or(|it| {
+        let mut known = ["utf-8", "utf8", "us-ascii"].iter();
+        known.any(|known| it.eq_ignore_ascii_case(known))
     })
 }
 

@@ -3,6 +3,9 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
+use component::content::charset;
+use expr::encoding::xml_to_utf8;
 use expr::value::{self, Value};
 use expr::xml::free::{self, Declared};
 use expr::xml::{Element, NotXml, Writer};
@@ -142,13 +145,13 @@ pub struct Envelope {
 }
 
 impl Envelope {
-    /// Reads one.
+    /// Reads one of this media type.
     ///
     /// # Errors
     /// Why the text is no envelope.
-    pub fn read(text: &[u8]) -> Result<Self, NoEnvelope> {
-        let root =
-            expr::xml::parse(text, DEPTH_MAX).map_err(|it| NoEnvelope::Other(it.to_string()))?;
+    pub fn read(text: &Bytes, content_type: &[u8]) -> Result<Self, NoEnvelope> {
+        let text = xml_to_utf8(text, charset(content_type)).map_err(NoEnvelope::other)?;
+        let root = expr::xml::parse(&text, DEPTH_MAX).map_err(NoEnvelope::other)?;
         let version = match (root.namespace.as_deref(), root.name.as_str()) {
             (Some(SOAP11), "Envelope") => Version::V11,
             (Some(SOAP12), "Envelope") => Version::V12,
@@ -204,6 +207,10 @@ pub enum NoEnvelope {
 }
 
 impl NoEnvelope {
+    fn other(error: impl ToString) -> Self {
+        Self::Other(error.to_string())
+    }
+
     /// The reason.
     pub fn reason(&self) -> &str {
         match self {

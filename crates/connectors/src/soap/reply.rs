@@ -1,5 +1,6 @@
 //! What a service answers, as a value or a failure.
 
+use bytes::Bytes;
 use std::rc::Rc;
 
 use component::content::Content;
@@ -36,18 +37,15 @@ impl Asked<'_> {
     pub fn read(&self, reply: &Reply) -> Result<Answer, Fault> {
         let is_success = (200..300).contains(&reply.status);
         let bytes = match &reply.body {
-            Body::Bytes(bytes) => bytes.as_ref(),
-            Body::Empty | Body::Unread => &[],
+            Body::Bytes(bytes) => bytes,
+            Body::Empty | Body::Unread => &Bytes::new(),
         };
         if bytes.is_empty() && is_success && self.operation.output.is_none() {
             return Ok(Answer::Value(Value::Null));
         }
-        let media_type = reply
-            .headers
-            .view()
-            .first(Field::ContentType)
-            .unwrap_or_default();
-        let media_type = String::from_utf8_lossy(media_type).to_ascii_lowercase();
+        let content_type = reply.headers.view().first(Field::ContentType);
+        let content_type = content_type.unwrap_or_default();
+        let media_type = String::from_utf8_lossy(content_type).to_ascii_lowercase();
         let media_type = media_type
             .split(';')
             .next()
@@ -56,7 +54,7 @@ impl Asked<'_> {
             .to_owned();
         let is_xml = media_type.is_empty() || media_type.ends_with("xml");
         let envelope = match is_xml && !bytes.is_empty() {
-            true => Envelope::read(bytes).map_err(|error| error.reason().to_owned()),
+            true => Envelope::read(bytes, content_type).map_err(|error| error.reason().to_owned()),
             false => Err(no_xml(&media_type, bytes)),
         };
         let envelope = match envelope {

@@ -114,6 +114,32 @@ fn the_new_body_has_its_own_description() {
 }
 
 #[test]
+fn xml_of_older_systems_is_read_in_its_encoding() {
+    let type_is = |value| [("Content-Type", value)];
+    let latin1 = b"<a>\xe4</a>";
+    let declared = b"<?xml version=\"1.0\" encoding=\"ISO-8859-1\"?><a>\xe4</a>";
+    let utf16: Vec<u8> = "\u{feff}<a>ä</a>"
+        .encode_utf16()
+        .flat_map(u16::to_be_bytes)
+        .collect();
+    type Case<'a> = (&'a [(&'a str, &'a str)], &'a [u8]);
+    let cases: &[Case<'_>] = &[
+        (
+            &type_is("text/xml ; a=b ; CHARSET = \"iso-8859-1\""),
+            latin1,
+        ),
+        (&type_is("application/xml"), declared),
+        (&[], declared),
+        (&type_is("text/xml; charset=utf-16"), &utf16),
+        (&[], &utf16),
+    ];
+    for (headers, body) in cases {
+        let (found, _) = converted(TO_JSON, headers, body).unwrap();
+        assert_eq!(found, r#"{"a":"ä"}"#, "{headers:?}");
+    }
+}
+
+#[test]
 fn what_cannot_be_converted_has_its_status() {
     let nested = format!("{}{}", "[".repeat(200), "]".repeat(200));
     // The trigger of the test takes 1024 bytes, so 16 KiB may come out.
@@ -140,9 +166,21 @@ fn what_cannot_be_converted_has_its_status() {
         ),
         (
             TO_JSON,
-            &type_is("text/xml ; a=b ; CHARSET = \"iso-8859-1\""),
+            &type_is("text/xml ; a=b ; CHARSET = \"klingon\""),
             "<a/>",
             415,
+        ),
+        (
+            TO_JSON,
+            &[],
+            "<?xml version='1.0' encoding='utf-32'?><a/>",
+            415,
+        ),
+        (
+            TO_JSON,
+            &type_is("text/xml; charset=utf-16"),
+            "<a/>!",
+            400,
         ),
     ];
     for (yaml, headers, body, status) in cases {

@@ -197,7 +197,14 @@ fn a_charset_is_heeded() {
         expr::value::shown(message.value().unwrap()),
         "[{\"a\":\"é\"}]"
     );
-    let lines = [("Content-Type", "text/plain; charset=koi8-r")];
+    let lines = [("Content-Type", "application/xml")];
+    let latin1 = b"<?xml version='1.0' encoding='ISO-8859-1'?><a>\xe9</a>";
+    let mut message = read("xml", &lines, latin1).unwrap();
+    assert_eq!(
+        expr::value::shown(message.value().unwrap()),
+        "{\"a\":\"é\"}"
+    );
+    let lines = [("Content-Type", "text/plain; charset=klingon")];
     assert_eq!(read("text", &lines, b"a").err().unwrap().status, 415);
 }
 

@@ -30,7 +30,8 @@ pub(super) fn open(endpoint: &Endpoint, mut request: Request) -> Result<(Request
             return Err(refuse(version, Code::Client, "there is no body"));
         }
     };
-    let envelope = Envelope::read(&bytes).map_err(|error| {
+    let content_type = request.headers.view().first(Field::ContentType);
+    let envelope = Envelope::read(&bytes, content_type.unwrap_or_default()).map_err(|error| {
         let code = match error {
             NoEnvelope::Version => Code::VersionMismatch,
             NoEnvelope::Other(_) => Code::Client,

@@ -1,6 +1,5 @@
 //! WSDL 1.1: which operations a service has, what their messages hold and how they travel.
 
-mod encoding;
 mod known;
 mod operation;
 mod port;

@@ -4,11 +4,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use expr::encoding::xml_to_utf8;
 use expr::xml::{self, Element};
 
 use crate::soap::names::{QName, WSDL, WSDL20, XS};
 use crate::soap::problem::{Place, Problem};
-use crate::soap::wsdl::{encoding, known};
+use crate::soap::wsdl::known;
 use crate::soap::xsd::components::{SchemaDocument, Schemas};
 
 /// The most files of one service.
@@ -194,9 +195,10 @@ impl Reader<'_> {
             ));
         }
         let file: Arc<str> = name.as_str().into();
-        let bytes = encoding::to_utf8(bytes).map_err(|reason| {
+        let bytes = xml_to_utf8(&bytes, None).map_err(|reason| {
             let file = Arc::clone(&file);
-            Problem::new(&Place { file, line: 1 }, reason).hint("save the file as UTF-8")
+            Problem::new(&Place { file, line: 1 }, reason.to_string())
+                .hint("save the file as UTF-8")
         })?;
         let root = xml::parse(&bytes, DEPTH_MAX).map_err(|error| {
             let place = Place {

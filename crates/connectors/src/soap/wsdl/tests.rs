@@ -241,7 +241,7 @@ fn faults_and_headers_with_a_type_are_elements_of_their_part() {
     let text = "<e:Envelope xmlns:e='http://schemas.xmlsoap.org/soap/envelope/'><e:Body><e:Fault>\
                 <faultcode>e:Client</faultcode><faultstring>no</faultstring><detail><reason>late\
                 </reason></detail></e:Fault></e:Body></e:Envelope>";
-    let envelope = Envelope::read(text.as_bytes()).unwrap();
+    let envelope = Envelope::read(&Bytes::from(text.to_owned()), b"").unwrap();
     let fault = envelope.fault(&operation.model, &operation.faults).unwrap();
     assert_eq!(fault.type_name(), "reason");
 }

@@ -47,7 +47,7 @@ pub(crate) fn written(operation: &Operation, body: &str) -> Result<String, Strin
 }
 
 pub(crate) fn read(operation: &Operation, envelope: &str) -> Result<Value, String> {
-    let envelope = Envelope::read(envelope.as_bytes()).unwrap();
+    let envelope = Envelope::read(&Bytes::from(envelope.to_owned()), b"").unwrap();
     let shape = &operation.input;
     let read = body_value(shape, &operation.model, operation.is_rpc, &envelope.body);
     read.map_err(|it| it.to_string())
