@@ -176,12 +176,7 @@ fn what_cannot_be_converted_has_its_status() {
             "<?xml version='1.0' encoding='utf-32'?><a/>",
             415,
         ),
-        (
-            TO_JSON,
-            &type_is("text/xml; charset=utf-16"),
-            "<a/>!",
-            400,
-        ),
+        (TO_JSON, &type_is("text/xml; charset=utf-16"), "<a/>!", 400),
     ];
     for (yaml, headers, body, status) in cases {
         let (found, detail) = converted(yaml, headers, body.as_bytes()).expect_err(body);

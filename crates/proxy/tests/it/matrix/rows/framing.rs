@@ -16,7 +16,53 @@ pub fn rows() -> Vec<Row> {
     rows.extend(lengths());
     rows.extend(extra_bytes());
     rows.extend(requests());
+    rows.extend(framing_trailers());
     rows
+}
+
+/// Trailers that say where a message ends or whom it is for: they never come to the other side, and
+/// the message is not taken for a whole one (RFC 9110, section 6.5.1).
+fn framing_trailers() -> Vec<Row> {
+    const FIELDS: [(&str, &str); 3] = [
+        ("host", "other.example"),
+        ("content-length", "3"),
+        ("transfer-encoding", "chunked"),
+    ];
+    let request = |(name, value): (&'static str, &'static str)| {
+        Row::new(format!("POST with `{name}` as a trailer"))
+            .asks(move |ask| {
+                let mut ask = ask.sending(Sending::Chunks(5000, 700));
+                ask.trailers = vec![("x-sum", "17"), (name, value)];
+                ask
+            })
+            .expect(std::rc::Rc::new(|outcome| {
+                // A stream error (RFC 9113, section 8.1.1), or a reply that says so.
+                let seen = outcome.seen;
+                let is_so = matches!(seen.status, 0 | 400);
+                is_so.then_some(()).ok_or_else(|| seen.short())
+            }))
+            .and(never_whole)
+    };
+    let reply = |(name, value): (&'static str, &'static str)| {
+        Row::new(format!("reply with `{name}` as a trailer"))
+            .asks(|ask| ask.with("TE", "trailers"))
+            .backend(move |it| {
+                Box::pin(async move {
+                    it.head(200, &[("trailer", "x-sum")], Framing::Chunked)
+                        .await;
+                    let content = it.content(50_000);
+                    it.body(&content).await;
+                    it.end(&[("x-sum", "17"), (name, value)]).await;
+                })
+            })
+            .expect(broken(200, &[502]))
+            .and(|outcome| match outcome.seen.trailers.as_slice() {
+                [] => Ok(()),
+                trailers => Err(format!("trailers are {trailers:?}")),
+            })
+    };
+    let replies = FIELDS.into_iter().map(reply);
+    FIELDS.into_iter().map(request).chain(replies).collect()
 }
 
 fn without_content() -> Vec<Row> {
