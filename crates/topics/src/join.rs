@@ -163,8 +163,8 @@ impl Joining {
         }
     }
 
-    /// Reserves room in the budget for bodies for so many bytes more that are to be written; whether
-    /// there is any. What expressions make has a budget of its own.
+    /// Reserves room in the budget for bodies for so many bytes more that are to be written;
+    /// whether there is any. What expressions make has a budget of its own.
     fn reserve(&mut self, bytes: usize) -> bool {
         if self.channel.has_expressions() {
             return true;

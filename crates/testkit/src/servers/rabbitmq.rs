@@ -93,8 +93,8 @@ impl Rabbitmq {
         *server = None;
     }
 
-    /// Has what was declared on disk. RabbitMQ 3 confirms a declaration before that: one that is killed
-    /// soon after it has no such queue when it starts again.
+    /// Has what was declared on disk. RabbitMQ 3 confirms a declaration before that: one that is
+    /// killed soon after it has no such queue when it starts again.
     pub fn sync_declarations(&self) {
         let told = self.control(&["eval", "mnesia:sync_log()."]);
         assert_eq!(told.trim(), "ok");
