@@ -105,6 +105,29 @@ pub struct Place {
     pub is_step: bool,
 }
 
+/// That a step calls a flow.
+#[derive(Clone, Debug)]
+pub struct FlowCall {
+    /// The flow's name, and where it stands.
+    pub flow: Spanned<String>,
+    /// The place where a flow of another kind is entered; without it the flow is a plain one with
+    /// `from: call`.
+    pub entry: Option<FlowEntry>,
+}
+
+/// A place of a flow of another kind at which a step enters it.
+#[derive(Clone, Debug)]
+pub struct FlowEntry {
+    /// The kind, such as `menu`.
+    pub kind: &'static str,
+    /// The place's name: one of [`Step::entries`].
+    pub name: Spanned<String>,
+    /// The variables that get values there.
+    pub variables: Vec<Spanned<String>>,
+    /// How a flow of the kind says which places it has, for a hint.
+    pub offered_by: &'static str,
+}
+
 /// What a step may know of its surroundings while it is built.
 pub struct BuildContext<'a> {
     /// Where problems go.
@@ -134,8 +157,8 @@ pub struct BuildContext<'a> {
     pub scope: &'a mut Scope,
     /// The systems that steps send to.
     pub upstreams: &'a mut Vec<Arc<UpstreamPlan>>,
-    /// The flows that steps call, and where.
-    pub calls: &'a mut Vec<(String, Span)>,
+    /// The flows that steps call.
+    pub calls: &'a mut Vec<FlowCall>,
     /// The texts that have been read as expressions: a `${ }` in any other is a mistake.
     pub compiled: &'a mut Vec<Span>,
     /// The places of the flow so far.

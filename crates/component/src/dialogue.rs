@@ -4,11 +4,11 @@
 use message::Reply;
 use serde::{Deserialize, Serialize};
 
-/// The media type of both.
+/// The media type of messages to a menu.
 pub const MEDIA_TYPE: &str = "application/json";
 
 /// The media type by which a request to a menu's trigger says that it is such a message, whichever
-/// gateway is configured there: that of tools. The reply is a [`Screen`] then.
+/// gateway is configured there: that of tools. The reply is a [`Screen`] then, of the same media type.
 pub const NEUTRAL_MEDIA_TYPE: &str = "application/vnd.intertie.ussd+json";
 
 /// What a gateway tells of a session.
@@ -47,6 +47,30 @@ pub enum SessionEvent {
     },
     /// The session is over: the subscriber has hung up, or the network has ended it.
     End,
+    /// A flow of the engine begins a session that the subscriber has not dialled for. No gateway
+    /// and no tool may ask for it.
+    Push(Push),
+}
+
+/// A session that a flow begins.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Push {
+    /// The name of the screen that is shown first.
+    pub screen: String,
+    /// Variables by name, each as JSON.
+    pub variables: Vec<(String, String)>,
+}
+
+/// What has become of a session that a flow has begun.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+pub struct Pushed {
+    /// The id of the session.
+    pub session: String,
+    /// The number of the subscriber in E.164 form.
+    pub msisdn: String,
+    /// Whether the session has ended with its first screen.
+    pub ends: bool,
 }
 
 impl SessionInput {
@@ -58,6 +82,13 @@ impl SessionInput {
     /// What a message's body says; `None` when it is no such message.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         serde_json::from_slice(bytes).ok()
+    }
+}
+
+impl Pushed {
+    /// The body of the reply.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        serde_json::to_vec(self).unwrap_or_default()
     }
 }
 
@@ -74,11 +105,15 @@ impl Screen {
     /// A reply with it.
     pub fn to_reply(&self) -> Reply {
         let body = serde_json::to_vec(self).unwrap_or_default();
-        Reply::with_content(200, MEDIA_TYPE, body)
+        Reply::with_content(200, NEUTRAL_MEDIA_TYPE, body)
     }
 
-    /// The screen of a reply; `None` when it has none.
+    /// The screen of a reply; `None` when it is another one, such as that which acknowledges a
+    /// request whose screen is sent apart.
     pub fn from_reply(reply: &Reply) -> Option<Self> {
+        if reply.headers.get("Content-Type") != Some(NEUTRAL_MEDIA_TYPE.as_bytes()) {
+            return None;
+        }
         serde_json::from_slice(reply.body.as_bytes()).ok()
     }
 }

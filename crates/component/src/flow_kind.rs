@@ -50,3 +50,10 @@ pub struct KindTrigger {
     /// there was one.
     pub build: fn(&Node, &mut SourceContext<'_>) -> Option<Arc<dyn Envelope>>,
 }
+
+/// The name by which [`Services::flow`](crate::handler::Services::flow) finds a flow of a kind. No
+/// plain flow has it, for names have no colon.
+#[must_use]
+pub fn callee_name(kind: &str, flow: &str) -> String {
+    format!("{kind}:{flow}")
+}

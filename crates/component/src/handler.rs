@@ -205,6 +205,12 @@ pub trait Services {
         Share::WHOLE
     }
 
+    /// Whether somebody still waits for the reply to the request: false when its client has left,
+    /// and the work goes on all the same.
+    fn is_awaited(&self) -> bool {
+        true
+    }
+
     /// Notes that a message has reached a place of its flow, for coverage.
     fn visit(&self, _exchange: &Exchange, _place: u32) {}
 

@@ -28,6 +28,15 @@ pub enum Progress<'a> {
     Waits(LocalFuture<'a, Result<Next, Fault>>),
 }
 
+/// A place where steps of other flows may enter a flow of another kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its name.
+    pub name: Arc<str>,
+    /// The variables that may have values there.
+    pub variables: Arc<[Arc<str>]>,
+}
+
 /// One step of a flow. One value serves all workers, so a step keeps no state of a message.
 pub trait Step: Send + Sync {
     /// Does the step's work on the exchange.
@@ -65,6 +74,12 @@ pub trait Step: Send + Sync {
     /// for them.
     fn is_repeatable(&self, _exchange: &Exchange) -> bool {
         false
+    }
+
+    /// The places where steps of other flows may enter the flow that it stands for, when that is of
+    /// another kind: screens of a menu.
+    fn entries(&self) -> Vec<Entry> {
+        Vec::new()
     }
 
     /// Whether a failure of a step within it has undone all that the steps within it have done

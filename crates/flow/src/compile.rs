@@ -8,7 +8,7 @@ use component::access::{Door, DoorContext, TicketTarget, Ways};
 use component::block::Block;
 use component::connection::Connections;
 use component::cors::CorsConfig;
-use component::definition::{BlockReader as _, BuildContext, Place, Surroundings};
+use component::definition::{BlockReader as _, BuildContext, FlowCall, Place, Surroundings};
 use component::document::EntranceReader as _;
 use component::edge::{self, RouteEdge};
 use component::evaluation::Evaluation;
@@ -16,9 +16,9 @@ use component::exchange::FlowContext;
 use component::failure::Handlers;
 use component::flow_kind::FlowKind;
 use component::forward::ForwardPlan;
-use component::handler::{Callee, Handler};
+use component::handler::Handler;
 use component::networks::NetworksConfig;
-use component::plan::{Callees, RouteTarget};
+use component::plan::RouteTarget;
 use component::scope::Scope;
 use component::security_headers::SecurityHeadersConfig;
 use component::source::{SourceContext, SourcePage, SourcePlan, Started};
@@ -29,14 +29,14 @@ use serde_json::json;
 
 use crate::Table;
 use crate::blocks::StepReader;
-use crate::codes::{BAD_NAME, FLOW_NAME_TAKEN, NO_EFFECT, UNKNOWN_FLOW};
+use crate::calls;
+use crate::codes::{BAD_NAME, FLOW_NAME_TAKEN, NO_EFFECT};
 use crate::connections;
 use crate::enveloped::Enveloped;
 use crate::kinds;
 use crate::limits;
 use crate::names::{NAME_RULE, is_name};
 use crate::running::{FlowLimits, RunningFlow};
-use crate::suggest::did_you_mean;
 use crate::tests_section::TestCase;
 use crate::tickets::{TicketRoute, Tickets};
 use crate::trigger::{self, Defaults, HttpStart, Trigger};
@@ -66,14 +66,14 @@ pub(crate) struct Flow {
     pub upstreams: Vec<Arc<UpstreamPlan>>,
     /// Its own connections that this build cannot open, each with the reason.
     pub missing: Vec<(Span, String)>,
-    /// The flows that it calls, and where.
-    pub calls: Vec<(String, Span)>,
+    /// The flows that it calls.
+    pub calls: Vec<FlowCall>,
     /// The connections that it may use, those of the engine included.
     pub connections: Connections,
     /// The names of its expressions.
     pub scope: Scope,
-    /// Whether its messages are turns of a dialogue, as those of a menu are.
-    pub is_dialogue: bool,
+    /// Its kind when it is no plain flow, such as `menu`: its messages are turns of a dialogue then.
+    pub kind: Option<&'static str>,
     /// Its tests.
     pub tests: Vec<Arc<TestCase>>,
     /// Its places by their numbers, for coverage.
@@ -108,7 +108,7 @@ struct FlowStart<'a> {
 struct Workshop {
     scope: Scope,
     upstreams: Vec<Arc<UpstreamPlan>>,
-    calls: Vec<(String, Span)>,
+    calls: Vec<FlowCall>,
     compiled: Vec<Span>,
     places: Vec<Place>,
 }
@@ -131,7 +131,7 @@ impl Reader<'_> {
             }
             flows.push(flow);
         }
-        check_calls(&flows, report);
+        calls::check(&flows, report);
         flows
     }
 
@@ -193,7 +193,7 @@ impl Reader<'_> {
             calls: workshop.calls,
             connections,
             scope: workshop.scope,
-            is_dialogue: kind.is_some(),
+            kind: kind.map(|it| it.name),
             tests: Vec::new(),
             places: workshop.places,
         };
@@ -533,41 +533,6 @@ pub(crate) fn by_name(flows: &[Flow]) -> HashMap<Arc<str>, usize> {
         places.entry(Arc::clone(&flow.name)).or_insert(at);
     }
     places
-}
-
-/// Flows that are called are there.
-fn check_calls(flows: &[Flow], report: &mut Report) {
-    let by_name = by_name(flows);
-    for (name, span) in flows.iter().flat_map(|flow| &flow.calls) {
-        let found = by_name.get(name.as_str()).and_then(|at| flows.get(*at));
-        let Some(found) = found else {
-            let message = format!("there is no flow `{}`", name.escape_debug());
-            let names = flows.iter().map(|flow| &*flow.name);
-            let hint = did_you_mean(name, names);
-            let hint = hint.unwrap_or_else(|| "a flow to be called says `from: call`".to_owned());
-            report.error(UNKNOWN_FLOW, *span, message).hint(hint);
-            continue;
-        };
-        if matches!(&found.trigger, Some(trigger) if !trigger.is_call()) {
-            let message = format!("`{name}` is not a flow to be called");
-            report
-                .error(UNKNOWN_FLOW, *span, message)
-                .also(found.name_span, "this flow has a trigger of its own")
-                .hint("give what both do to a third flow that says `from: call`");
-        }
-    }
-}
-
-/// The flows that others call.
-pub(crate) fn callees(flows: &[Flow]) -> Callees {
-    let callable = flows
-        .iter()
-        .filter(|flow| flow.trigger.as_ref().is_some_and(Trigger::is_call));
-    let running = callable.filter_map(|flow| {
-        let running = Arc::clone(flow.running.as_ref()?);
-        Some((Arc::clone(&flow.name), running as Arc<dyn Callee>))
-    });
-    running.collect()
 }
 
 /// The flows that sources start.

@@ -13,6 +13,7 @@ mod admin;
 mod audit;
 mod blocks;
 mod bounds;
+mod calls;
 pub mod codes;
 mod compile;
 mod connections;
@@ -348,7 +349,7 @@ fn plan(
     Plan {
         listeners: routes::group((flows, &read.declared), ways, listeners),
         upstreams,
-        callees: compile::callees(flows),
+        callees: calls::callees(flows),
         sources: compile::sources(flows)
             .into_iter()
             .chain(own_sources)
@@ -367,7 +368,7 @@ fn loaded(flow: Flow) -> Option<LoadedFlow> {
         handler: flow.running? as Arc<dyn Handler>,
         door: flow.door,
         name: flow.name,
-        calls: flow.calls.into_iter().map(|(name, _)| name).collect(),
+        calls: flow.calls.into_iter().map(|it| it.flow.value).collect(),
         tests: flow.tests,
         places: flow.places,
     })

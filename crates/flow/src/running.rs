@@ -14,7 +14,7 @@ use component::handler::{Callee, CallerContext, Handler, LocalFuture, Outcome, S
 use component::limits::Gate;
 use component::resilience::{Bulkhead, Permit};
 use component::source::Started;
-use component::step::Next;
+use component::step::{Entry, Next};
 use component::stream_limits::StreamLimits;
 use message::{Body, Fault, Kind, Origin, Reply, Request};
 
@@ -69,6 +69,12 @@ enum End {
 }
 
 impl RunningFlow {
+    /// The places where steps of other flows may enter it.
+    pub fn entries(&self) -> Vec<Entry> {
+        let steps = self.block.steps.iter();
+        steps.flat_map(|it| it.step.entries()).collect()
+    }
+
     async fn run(
         &self,
         door: Door,

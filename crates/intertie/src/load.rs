@@ -214,10 +214,11 @@ pub(crate) struct Sound {
 }
 
 /// Every step there is.
-static STEPS: [StepDefinition; steps::ALL.len() + topics::STEPS.len() + connectors::ALL.len()] =
-    join(steps::ALL, &OTHERS);
+static STEPS: [StepDefinition; steps::ALL.len() + OTHERS.len()] = join(steps::ALL, &OTHERS);
 
-const OTHERS: [StepDefinition; topics::STEPS.len() + connectors::ALL.len()] =
+const OTHERS: [StepDefinition; menu::STEPS.len() + EVENTS.len()] = join(menu::STEPS, &EVENTS);
+
+const EVENTS: [StepDefinition; topics::STEPS.len() + connectors::ALL.len()] =
     join(topics::STEPS, connectors::ALL);
 
 /// Every kind of connection there is.

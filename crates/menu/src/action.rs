@@ -1,6 +1,8 @@
 //! Actions, such as a purchase, that happen once: what is noted of one, and what somebody meets who
 //! comes to its screen or dials again. Without input and output.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 /// How far an action has come.
@@ -31,13 +33,40 @@ pub(crate) struct Action {
     /// How often its result could not be shown.
     #[serde(rename = "f", default)]
     pub failures: u32,
+    /// That its result has been given to the gateway.
+    #[serde(rename = "t", default, skip_serializing_if = "Option::is_none")]
+    pub told: Option<Told>,
 }
+
+/// That the gateway has taken the result of an action. The phone may not have shown it.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub(crate) struct Told {
+    /// The key of the session in which it was told.
+    #[serde(rename = "s")]
+    pub session: String,
+    /// When, in milliseconds of the time of day.
+    #[serde(rename = "a")]
+    pub at: u64,
+}
+
+/// For how long whoever dials again is told a result once more: a session that breaks off at its
+/// end is dialled again at once.
+const TOLD_AGAIN: Duration = Duration::from_secs(30);
 
 /// How often it is tried to show a result: a file may be mended meanwhile, but whoever waits for it
 /// can do nothing else.
 const FAILURES_MAX: u32 = 3;
 
 impl Action {
+    /// Whether its subscriber has seen what became of it: a key of the session in which it was told
+    /// shows that, and so does it that nobody has dialled again for a while. `dials` says whether
+    /// this message has begun the session.
+    pub fn is_seen(&self, session: &str, dials: bool, now: Duration) -> bool {
+        let Some(told) = &self.told else { return false };
+        let since = now.saturating_sub(Duration::from_millis(told.at));
+        told.session == session || !dials || since >= TOLD_AGAIN
+    }
+
     /// Notes that its result could not be shown; whether it is given up.
     pub fn fail_to_show(&mut self) -> bool {
         self.failures += 1;
@@ -52,6 +81,8 @@ pub(crate) enum At<'a> {
     Elsewhere,
     /// A session has come to the screen of this name.
     Screen(&'a str),
+    /// A session has come to a screen with an action, with other choices than the noted one has.
+    OtherChoices,
 }
 
 /// What follows.
@@ -77,7 +108,7 @@ pub(crate) fn meet(noted: Option<&Action>, runs: bool, heard: Option<&str>, at: 
     let Some(noted) = noted else {
         return match at {
             At::Elsewhere => Meeting::Nothing,
-            At::Screen(_) => Meeting::Begin,
+            At::Screen(_) | At::OtherChoices => Meeting::Begin,
         };
     };
     let has_heard = heard == Some(&*noted.id);
@@ -90,6 +121,7 @@ pub(crate) fn meet(noted: Option<&Action>, runs: bool, heard: Option<&str>, at: 
             true => Meeting::Repeat,
             false => Meeting::Begin,
         },
+        (Progress::Unsure, At::OtherChoices) if has_heard => Meeting::Begin,
         (Progress::Begun | Progress::Unsure, _) => Meeting::Unsure,
     }
 }

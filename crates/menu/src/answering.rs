@@ -13,6 +13,7 @@ use component::step::Next;
 use expr::Value;
 use message::{Fault, Kind, Origin};
 
+use crate::mask;
 use crate::machine::{MenuKey, Notice, Position, Turned};
 use crate::once::Met;
 use crate::plan::{Choice, Input, Plan, Screen, ScreenId, Target, Then};
@@ -36,17 +37,30 @@ pub(crate) struct Answering<'a> {
     pub exchange: &'a mut Exchange,
     pub services: &'a dyn Services,
     pub session: Session,
+    pub key: RecordKey,
     /// The gateway's id of the session, and the number.
     pub id: &'a str,
     pub msisdn: &'a str,
+    /// What is noted of the subscriber behind the reply.
+    pub news: News,
+}
+
+/// What there is to note of a subscriber when a message has been answered.
+#[derive(Debug, Default)]
+pub(crate) struct News {
+    /// The session, and its subscriber.
+    pub session: Option<(RecordKey, RecordKey)>,
     /// The id of the action whose result is in the reply.
     pub told: Option<String>,
+    /// The id of the action that is over: its result has been seen, or its subscriber has given it
+    /// up.
+    pub settled: Option<String>,
     /// The id of the action whose result could not be rendered.
     pub untold: Option<String>,
     /// Whether the session begins with the message.
     pub begins: bool,
-    /// Whether a language was chosen, which is remembered.
-    pub has_chosen_language: bool,
+    /// The language that was chosen, which is remembered.
+    pub language: Option<Arc<str>>,
 }
 
 /// Where a message leads.
@@ -62,6 +76,36 @@ pub(crate) enum Led {
 }
 
 impl<'a> Answering<'a> {
+    /// A message of a session: `id` is the gateway's id of that, beside its key and the number.
+    pub fn new(
+        menu: &'a Arc<Core>,
+        (key, id, msisdn): (RecordKey, &'a str, &'a str),
+        session: Session,
+        exchange: &'a mut Exchange,
+        services: &'a dyn Services,
+    ) -> Self {
+        Self {
+            menu,
+            plan: &menu.plan,
+            exchange,
+            services,
+            session,
+            key,
+            id,
+            msisdn,
+            news: News::default(),
+        }
+    }
+
+    /// What is to be noted when the reply is there.
+    pub fn into_news(self) -> News {
+        let subscriber = RecordKey::subscriber(self.msisdn);
+        News {
+            session: Some((self.key, subscriber)),
+            ..self.news
+        }
+    }
+
     /// Whether the screen that is shown asks for something secret.
     pub fn asks_secret(&self) -> bool {
         let screen = self.plan.screen(self.session.position.screen);
@@ -94,14 +138,34 @@ impl<'a> Answering<'a> {
         self.show(led).await
     }
 
-    /// Looks at what is kept of the subscriber when a code was dialled: the language, an action,
-    /// and a session that was dropped.
-    async fn arrive(&mut self, has_values: bool) -> Result<Option<Led>, Fault> {
-        self.begins = true;
-        let plan = self.plan;
-        if !plan.remembers {
-            return Ok(None);
+    /// Begins a session at a screen, with values of variables as JSON.
+    ///
+    /// # Errors
+    /// What a step or a text says: nobody is shown anything then.
+    pub async fn begin_at(
+        &mut self,
+        screen: ScreenId,
+        variables: &[(String, String)],
+    ) -> Result<Shown, Fault> {
+        self.news.begins = true;
+        self.session.position = Position::start(screen);
+        let kept = self.plan.slots.kept.iter();
+        self.session.variables = kept
+            .filter_map(|(name, _)| {
+                let (_, json) = variables.iter().find(|(it, _)| **it == **name)?;
+                Some((Arc::clone(name), json.clone().into_bytes()))
+            })
+            .collect();
+        if self.plan.remembers {
+            self.know_subscriber().await?;
         }
+        self.restore()?;
+        self.show(Led::Enter).await
+    }
+
+    /// What is kept of the subscriber; the session is in the language of the last one.
+    async fn know_subscriber(&mut self) -> Result<Subscriber, Fault> {
+        let plan = self.plan;
         let (sessions, shared) = (&self.menu.sessions, plan.sessions_in.as_ref());
         let key = RecordKey::subscriber(self.msisdn);
         let stored = sessions.peek(key, shared, self.services).await?;
@@ -111,6 +175,19 @@ impl<'a> Answering<'a> {
             let language = languages.position(|it| **it == **name);
             self.session.position.language = language.unwrap_or_default();
         }
+        Ok(known)
+    }
+
+    /// Looks at what is kept of the subscriber when a code was dialled: the language, an action,
+    /// and a session that was dropped.
+    async fn arrive(&mut self, has_values: bool) -> Result<Option<Led>, Fault> {
+        self.news.begins = true;
+        let plan = self.plan;
+        if !plan.remembers {
+            return Ok(None);
+        }
+        let (sessions, shared) = (&self.menu.sessions, plan.sessions_in.as_ref());
+        let known = self.know_subscriber().await?;
         if let Some(led) = self.hear().await? {
             return Ok(Some(led));
         }
@@ -148,7 +225,7 @@ impl<'a> Answering<'a> {
         }
         if let Err(fault) = ended {
             let what = "what follows the end of a session has failed";
-            log_failure(self.exchange, self.services, &fault, what);
+            log_failure(self.plan, self.exchange, self.services, &fault, what);
         }
     }
 
@@ -197,9 +274,9 @@ impl<'a> Answering<'a> {
     /// A failure ends the session: the subscriber is told so, the log why.
     fn or_failed(&mut self, shown: Result<Shown, Fault>) -> Shown {
         shown.unwrap_or_else(|fault| {
-            self.untold = self.told.take();
+            self.news.untold = self.news.told.take();
             let what = "a session of a menu has failed";
-            log_failure(self.exchange, self.services, &fault, what);
+            log_failure(self.plan, self.exchange, self.services, &fault, what);
             let failed = &self.plan.messages.failed;
             let text = failed.text(self.session.position.language).to_owned();
             Shown { text, ends: true }
@@ -304,7 +381,7 @@ impl<'a> Answering<'a> {
         }
         if let Some(language) = chosen.choice.language {
             self.session.position.language = language;
-            self.has_chosen_language = true;
+            self.news.language = self.plan.languages.get(language).cloned();
         }
         self.go(chosen.choice.go);
         Ok(Led::Enter)
@@ -350,7 +427,7 @@ impl<'a> Answering<'a> {
         }
         match input.after_tries {
             Some(screen) => {
-                position.go(screen);
+                self.go(screen);
                 Ok(Led::Enter)
             }
             None => {
@@ -411,7 +488,7 @@ impl<'a> Answering<'a> {
         self.save()?;
         let ends = is_last && matches!(screen.then, Then::End);
         if ends && self.session.is_unsure {
-            self.told = self.session.action.clone();
+            self.news.settled = self.session.action.clone();
         }
         Ok(Shown {
             text: text.unwrap_or_default(),
@@ -433,6 +510,7 @@ impl<'a> Answering<'a> {
                         Met::Nothing | Met::Result => {}
                         Met::Unsure => continue,
                         Met::Pending => return Ok(self.pending()),
+                        Met::Lost => return Ok(self.lost()),
                     },
                     (None, Some(work)) => run_block(work, self.exchange, self.services).await?,
                     (_, None) => {}
@@ -453,7 +531,7 @@ impl<'a> Answering<'a> {
     fn give_up_unsure(&mut self) -> Result<(), Fault> {
         let (screen, position) = (self.here()?, &self.session.position);
         if self.session.is_unsure && position.screen == position.home && screen.once.is_none() {
-            self.told = self.session.action.take();
+            self.news.settled = self.session.action.take();
             self.session.is_unsure = false;
         }
         Ok(())
@@ -489,19 +567,21 @@ pub(crate) fn variables(plan: &Plan, exchange: &Exchange) -> Result<Variables, F
 
 /// Logs that steps of a menu have failed.
 pub(crate) fn log_failure(
+    plan: &Plan,
     exchange: &Exchange,
     services: &dyn Services,
     fault: &Fault,
     what: impl Display,
 ) {
     services.failed(exchange, fault);
+    let cause = fault.cause.as_deref().unwrap_or_default();
     tracing::warn!(
         target: "flow",
         flow = &*exchange.context.name,
         step = fault.step.as_deref().unwrap_or_default(),
         kind = fault.name(),
-        cause = fault.cause.as_deref().unwrap_or_default(),
-        "{what}: {}", fault.detail
+        cause = &*mask::masked(cause, plan, exchange),
+        "{what}: {}", mask::masked(&fault.detail, plan, exchange)
     );
 }
 
@@ -511,13 +591,21 @@ pub(crate) async fn run_block(
     exchange: &mut Exchange,
     services: &dyn Services,
 ) -> Result<(), Fault> {
-    exchange.set_value(Value::Null);
-    match block.start(exchange, services).await? {
-        Next::Continue => {}
-        Next::Reply(_) | Next::Forward(_) => {
-            return Err(internal("a step of a screen has replied"));
-        }
-    }
+    run_block_on(Value::Null, block, exchange, services).await?;
     exchange.set_value(Value::Null);
     Ok(())
+}
+
+/// Runs steps of a menu on a value; what they make of it is the value of the message then.
+pub(crate) async fn run_block_on(
+    value: Value,
+    block: &Block,
+    exchange: &mut Exchange,
+    services: &dyn Services,
+) -> Result<(), Fault> {
+    exchange.set_value(value);
+    match block.start(exchange, services).await? {
+        Next::Continue => Ok(()),
+        Next::Reply(_) | Next::Forward(_) => Err(internal("a step of a menu has replied")),
+    }
 }

@@ -3,17 +3,23 @@
 
 use config::{Entry, Node, Report, Span};
 
-use crate::codes::{DEAD_END, KEY_TAKEN, UNREACHABLE_SCREEN};
-use crate::plan::{Choice, Plan, Screen, ScreenId, Then};
+use crate::codes::{BAD_LANGUAGE, BAD_MENU, DEAD_END, KEY_TAKEN, UNREACHABLE_SCREEN};
+use crate::input::Rule;
+use crate::plan::{Choice, Input, Plan, Screen, ScreenId, Then};
 
 /// Reports what is wrong with a menu as a whole.
 pub(crate) fn check(plan: &Plan, (document, nodes): (&Node, &[Entry]), report: &mut Report) {
     check_reachable(plan, nodes, report);
     check_ends(plan, nodes, report);
+    check_way_out(plan, nodes, report);
     check_menu_keys(plan, document, report);
+    check_beginnings(plan, document, report);
+    check_messages(plan, document, report);
     for (screen, entry) in plan.screens.iter().zip(nodes) {
-        if let Then::Options(choices) = &screen.then {
-            check_keys(plan, choices, entry, report);
+        match &screen.then {
+            Then::Options(choices) => check_keys(plan, choices, entry, report),
+            Then::Input(input, _) => check_input_keys(plan, input, entry, report),
+            _ => {}
         }
     }
 }
@@ -38,7 +44,9 @@ fn following_of(then: &Then) -> Vec<ScreenId> {
 }
 
 fn check_reachable(plan: &Plan, nodes: &[Entry], report: &mut Report) {
-    let mut open: Vec<ScreenId> = plan.codes.screens().collect();
+    let pushed = plan.push.iter().flat_map(|it| &it.screens);
+    let pushed = pushed.map(|(screen, _)| *screen);
+    let mut open: Vec<ScreenId> = plan.codes.screens().chain(pushed).collect();
     let mut is_reached = vec![false; plan.screens.len()];
     while let Some(id) = open.pop() {
         if let Some(reached) = is_reached.get_mut(id).filter(|it| !**it) {
@@ -49,7 +57,7 @@ fn check_reachable(plan: &Plan, nodes: &[Entry], report: &mut Report) {
     for (entry, _) in nodes.iter().zip(is_reached).filter(|(_, reached)| !reached) {
         let message = format!("nothing leads to screen `{}`", entry.key);
         let diagnostic = report.error(UNREACHABLE_SCREEN, entry.key_span, message);
-        diagnostic.hint("name it under `go`, or under `codes`");
+        diagnostic.hint("name it under `go`, `codes` or `push.screens`");
     }
 }
 
@@ -69,6 +77,126 @@ fn check_ends(plan: &Plan, nodes: &[Entry], report: &mut Report) {
     for (entry, _) in nodes.iter().zip(stops).filter(|(_, stops)| !stops) {
         let message = format!("screen `{}` leads to none that shows anything", entry.key);
         report.error(DEAD_END, entry.key_span, message);
+    }
+}
+
+/// Each screen has a way to the end of the session, unless a key of the menu ends it.
+fn check_way_out(plan: &Plan, nodes: &[Entry], report: &mut Report) {
+    if plan.keys.exit.is_some() {
+        return;
+    }
+    let ends = |screen: &Screen| match &screen.then {
+        Then::End => true,
+        Then::Input(input, _) => input.tries.is_some() && input.after_tries.is_none(),
+        _ => false,
+    };
+    let mut has_way: Vec<bool> = plan.screens.iter().map(ends).collect();
+    for _ in 0..plan.screens.len() {
+        for (id, screen) in plan.screens.iter().enumerate() {
+            let mut next = following(screen).into_iter();
+            let leads_out = next.any(|next| has_way.get(next).copied().unwrap_or_default());
+            if let Some(has_way) = has_way.get_mut(id) {
+                *has_way |= leads_out;
+            }
+        }
+    }
+    for (entry, _) in nodes.iter().zip(has_way).filter(|(_, has_way)| !has_way) {
+        let message = format!("no way leads from screen `{}` to the end", entry.key);
+        let diagnostic = report.error(DEAD_END, entry.key_span, message);
+        diagnostic.hint("lead to a screen with `end: true`, or say `keys: { exit: … }`");
+    }
+}
+
+/// The screens that one leads to at once, itself included.
+fn at_once(plan: &Plan, from: ScreenId) -> Vec<ScreenId> {
+    let mut open = vec![from];
+    let mut found: Vec<ScreenId> = Vec::new();
+    while let Some(id) = open.pop() {
+        if found.contains(&id) {
+            continue;
+        }
+        found.push(id);
+        if let Some(Then::Go(targets)) = plan.screen(id).map(|it| &it.then) {
+            open.extend(targets.iter().map(|it| it.screen));
+        }
+    }
+    found
+}
+
+/// The first screen of a session is where the key `home` leads, and what a flow pushes comes without
+/// anybody having asked for it: neither may begin an action.
+fn check_beginnings(plan: &Plan, document: &Node, report: &mut Report) {
+    let acts = |id: &ScreenId| {
+        let mut passed = at_once(plan, *id).into_iter();
+        passed.any(|it| plan.screen(it).is_some_and(|it| it.once.is_some()))
+    };
+    let name = |id: ScreenId| plan.screen(id).map_or("", |it| &*it.name).to_owned();
+    let span = |node: Option<&Node>| node.map_or(document.span, |it| it.span);
+    let pushed = plan.push.iter().flat_map(|it| &it.screens);
+    for (screen, _) in pushed.filter(|(screen, _)| acts(screen)) {
+        let message = format!("`{}` begins an action that nobody has asked for", name(*screen));
+        let at = span(document.get("push").and_then(|it| it.get("screens")));
+        let diagnostic = report.error(BAD_MENU, at, message);
+        diagnostic.hint("push a screen that asks, with an option that leads to the action");
+    }
+    if plan.keys.home.is_none() {
+        return;
+    }
+    if let Some(screen) = plan.codes.screens().find(acts) {
+        let message = format!("the key `home` would begin the action of `{}` again", name(screen));
+        let at = span(document.get("keys").and_then(|it| it.get("home")));
+        let diagnostic = report.error(BAD_MENU, at, message);
+        diagnostic.hint("lead the code to a screen that asks, with an option for the action");
+    }
+}
+
+/// Messages that nobody has written are in English.
+fn check_messages(plan: &Plan, document: &Node, report: &mut Report) {
+    let others = plan.languages.iter().filter(|it| !it.starts_with("en"));
+    let others: Vec<&str> = others.map(|it| &**it).collect();
+    let Some(first) = others.first() else {
+        return;
+    };
+    let messages = document.get("messages");
+    let is_missing = |name: &&str| messages.is_none_or(|it| it.get(name).is_none());
+    let mut names = vec!["choose", "unknown", "failed"];
+    names.extend(plan.keys.exit.as_ref().map(|_| "exit"));
+    names.extend(plan.has_actions.then_some("pending"));
+    names.extend(plan.has_actions.then_some("lost"));
+    names.extend(plan.resume.map(|_| "resumed"));
+    let missing: Vec<&str> = names.into_iter().filter(is_missing).collect();
+    if missing.is_empty() {
+        return;
+    }
+    let span = match messages {
+        Some(messages) => messages.span,
+        None => document.get("languages").map_or(document.span, |it| it.span),
+    };
+    let names: Vec<String> = missing.iter().map(|it| format!("`{it}`")).collect();
+    let message = format!("in `{first}` too these messages are in English: {}", names.join(", "));
+    let diagnostic = report.warning(BAD_LANGUAGE, span, message);
+    diagnostic.hint("write them under `messages`, in each language");
+}
+
+/// Keys of the menu that are always there must not be numbers that can be typed.
+fn check_input_keys(plan: &Plan, input: &Input, entry: &Entry, report: &mut Report) {
+    if matches!(input.rule, Rule::Text { .. }) {
+        return;
+    }
+    let keys = &plan.keys;
+    let all = [("back", &keys.back), ("home", &keys.home), ("exit", &keys.exit)];
+    for (name, key) in all {
+        let Some(key) = key.as_ref().map(|it| it.key.as_str()) else {
+            continue;
+        };
+        // Nobody types a number with a zero in front, but for a PIN.
+        let is_padded = key.len() > 1 && key.starts_with('0') && !input.rule.is_secret();
+        if !is_padded && input.rule.read(key).is_some() {
+            let message = format!("`{key}` is the key `{name}`, and may be typed here too");
+            let span = entry.value.get("input").map_or(entry.key_span, |it| it.span);
+            let diagnostic = report.error(KEY_TAKEN, span, message);
+            diagnostic.hint("choose a key such as `00` or `#`, or another range");
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 mod africas_talking;
 mod described;
 mod hubtel;
-mod msisdn;
+pub(crate) mod msisdn;
 
 use std::sync::Arc;
 
@@ -14,11 +14,12 @@ use config::Node;
 use message::{Fault, Method, Reply, Request};
 
 use crate::codes::BAD_CODE;
+use crate::plan::LineBreak;
 use crate::shape;
 use described::DescribedGateway;
 
 /// The most bytes of a session's id.
-const SESSION_MAX: usize = 128;
+pub(crate) const SESSION_MAX: usize = 128;
 /// The most bytes of what was typed in a whole session.
 const TYPED_MAX: usize = 4096;
 /// What is shown when a menu has not come to a screen in time.
@@ -53,13 +54,6 @@ struct Gateway {
     country: Option<String>,
 }
 
-/// What stands between the lines of a screen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum LineBreak {
-    Lf,
-    CrLf,
-}
-
 /// What a request says.
 struct Asked {
     session: String,
@@ -78,6 +72,9 @@ struct Noted {
 fn neutral(request: &Request) -> Result<Asked, &'static str> {
     let input = SessionInput::from_bytes(request.body.as_bytes());
     let input = input.ok_or("the body is no message of a session")?;
+    if matches!(input.event, SessionEvent::Push(_)) {
+        return Err("only flows begin sessions");
+    }
     Ok(Asked {
         session: input.session,
         msisdn: input.msisdn,
@@ -91,10 +88,7 @@ pub(crate) fn build(node: &Node, context: &mut SourceContext<'_>) -> Option<Arc<
         return None;
     }
     let format = Format::read(node.get("gateway")?, context);
-    let line_break = match node.get("line_breaks").and_then(Node::as_str) {
-        Some("crlf") => LineBreak::CrLf,
-        _ => LineBreak::Lf,
-    };
+    let line_break = LineBreak::of(node);
     let country = match node.get("country") {
         None => None,
         Some(written) => {
@@ -144,7 +138,7 @@ impl Gateway {
             SessionEvent::Dial(text)
             | SessionEvent::Reply { text, .. }
             | SessionEvent::Typed { text, .. } => text.as_str(),
-            SessionEvent::End => "",
+            SessionEvent::End | SessionEvent::Push(_) => "",
         };
         if typed.len() > TYPED_MAX {
             return Err("what was typed is too long");
@@ -181,7 +175,10 @@ impl Envelope for Gateway {
             Ok(input) => input,
             Err(text) => return refusal(text),
         };
-        request.headers.set("Content-Type", MEDIA_TYPE);
+        // A tool gets the screen in the reply also where the gateway does not.
+        if !is_neutral {
+            request.headers.set("Content-Type", MEDIA_TYPE);
+        }
         request.body = input.to_bytes().into();
         let note: Note = Arc::new(Noted {
             session: input.session,
@@ -192,8 +189,11 @@ impl Envelope for Gateway {
 
     fn close(&self, note: &Note, end: Result<Reply, &Fault>) -> (Reply, Option<Fault>) {
         let noted = note.downcast_ref::<Noted>();
-        let screen = match &end {
-            Ok(reply) => Screen::from_reply(reply),
+        let screen = match end {
+            Ok(reply) => match Screen::from_reply(&reply) {
+                Some(screen) => Some(screen),
+                None => return (uncached(reply), None),
+            },
             Err(_) => None,
         };
         let mut screen = screen.unwrap_or_else(|| Screen {
@@ -204,9 +204,7 @@ impl Envelope for Gateway {
             return (uncached(screen.to_reply()), None);
         }
         let session = noted.map_or("", |it| it.session.as_str());
-        if self.line_break == LineBreak::CrLf {
-            screen.text = screen.text.replace('\n', "\r\n");
-        }
+        screen.text = self.line_break.put_in(screen.text);
         let reply = match &self.format {
             Format::AfricasTalking => africas_talking::write(&screen),
             Format::Hubtel => hubtel::write(&screen, session),

@@ -15,10 +15,13 @@ mod dial;
 mod gateway;
 mod input;
 mod machine;
+mod mask;
 mod once;
 mod plan;
+mod push;
 mod read;
 mod render;
+mod sending;
 mod session;
 mod sessions;
 mod shape;
@@ -26,6 +29,7 @@ mod step;
 mod subscriber;
 pub mod text;
 
+use component::definition::StepDefinition;
 use component::flow_kind::{FlowKind, KindTrigger};
 
 /// The kinds of flows of this crate.
@@ -42,9 +46,12 @@ pub const KINDS: &[FlowKind] = &[FlowKind {
         build: gateway::build,
     },
     schema: shape::menu,
-    later: &["answers"],
+    later: &[],
     build: step::build,
 }];
 
 /// Where menus have expressions.
-pub const EVALUATED: &[&str] = &["screens", "on_end", "from.ussd.gateway"];
+pub const EVALUATED: &[&str] = &["screens", "on_end", "from.ussd.gateway", "answers", "push"];
+
+/// The steps of this crate.
+pub const STEPS: &[StepDefinition] = &[push::DEFINITION];

@@ -187,6 +187,8 @@ pub(crate) enum Received {
 pub(crate) fn receive(heard: Option<&Heard>, event: &SessionEvent) -> Received {
     match event {
         SessionEvent::End => Received::Over,
+        // What begins a session is nothing within one.
+        SessionEvent::Push(_) => Received::Unknown,
         SessionEvent::Dial(code) => match heard {
             // A second dial of one session is the first one, sent again, as long as nothing was
             // typed.
@@ -259,7 +261,7 @@ impl Heard {
             }
             SessionEvent::Reply { sequence, .. } => self.sequence = *sequence,
             SessionEvent::Dial(_) => self.sequence = Some(1),
-            SessionEvent::End => {}
+            SessionEvent::End | SessionEvent::Push(_) => {}
         }
     }
 }

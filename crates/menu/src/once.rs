@@ -8,10 +8,10 @@ use component::exchange::Exchange;
 use component::handler::{Services, until};
 use message::{Fault, Kind, Origin};
 
-use crate::action::{Action, At, Meeting, Progress, meet};
-use crate::answering::{Answering, Led, log_failure, run_block, variables};
+use crate::action::{Action, At, Meeting, Progress, Told, meet};
+use crate::answering::{Answering, Led, News, log_failure, run_block, variables};
 use crate::plan::{Once, Plan, Screen};
-use crate::session::{SIZE_MAX, Session};
+use crate::session::{SIZE_MAX, Session, Variables};
 use crate::sessions::{ActionRun, RecordKey};
 use crate::step::{Core, internal};
 use crate::subscriber::Subscriber;
@@ -29,6 +29,8 @@ pub(crate) enum Met {
     Unsure,
     /// An action that runs for longer than the gateway waits.
     Pending,
+    /// An action of a screen that the menu does not have any more.
+    Lost,
 }
 
 impl Answering<'_> {
@@ -53,7 +55,15 @@ impl Answering<'_> {
             Met::Result => Some(Led::Entered),
             Met::Unsure => Some(Led::Enter),
             Met::Pending => Some(self.pending()),
+            Met::Lost => Some(self.lost()),
         })
+    }
+
+    /// What is said of an action that the menu can show nothing of: whatever became of it, nothing
+    /// begins before its subscriber has been told.
+    pub fn lost(&self) -> Led {
+        let language = self.session.position.language;
+        Led::End(self.plan.messages.lost.text(language).to_owned())
     }
 
     /// What is said while an action runs.
@@ -74,11 +84,16 @@ impl Answering<'_> {
         loop {
             let mut entered = menu.sessions.enter(subscriber, shared, services).await?;
             let mut known = Subscriber::decode(entered.stored());
+            self.settle_seen(&mut known);
             if known.action.is_none() && at == At::Elsewhere {
                 return Ok(Met::Nothing);
             }
             let run = menu.sessions.begin(subscriber, shared, services).await?;
             let noted = known.action.as_ref();
+            let at = match (at, noted) {
+                (At::Screen(_), Some(noted)) if self.has_other_choices(noted)? => At::OtherChoices,
+                (at, _) => at,
+            };
             let met = meet(noted, run.is_none(), heard.as_deref(), at);
             match (met, known.action.take()) {
                 (Meeting::Nothing, _) => return Ok(Met::Nothing),
@@ -106,25 +121,51 @@ impl Answering<'_> {
                     menu.sessions.wait(subscriber, left, services).await;
                 }
                 (Meeting::Show, Some(noted)) => {
-                    if self.take_over(&noted)? {
-                        self.told = Some(noted.id);
-                        return Ok(Met::Result);
-                    }
-                    entered.keep(known.encode(services.wall())).await?;
+                    let has_come = self.take_over(&noted)?;
+                    self.news.told = Some(noted.id);
+                    return Ok(match has_come {
+                        true => Met::Result,
+                        false => Met::Lost,
+                    });
                 }
                 (Meeting::Unsure, Some(mut noted)) => {
                     noted.progress = Progress::Unsure;
-                    let has_come = self.come_to_unsure(&noted)?;
-                    known.action = Some(noted).filter(|_| has_come);
-                    entered.keep(known.encode(services.wall())).await?;
-                    if has_come {
-                        return Ok(Met::Unsure);
+                    if !self.come_to_unsure(&noted)? {
+                        self.news.told = Some(noted.id);
+                        return Ok(Met::Lost);
                     }
+                    known.action = Some(noted);
+                    entered.keep(known.encode(services.wall())).await?;
+                    return Ok(Met::Unsure);
                 }
                 (Meeting::Show | Meeting::Unsure, None) => {
                     return Err(internal("an action that is none"));
                 }
             }
+        }
+    }
+
+    /// Whether something that the subscriber chooses has another value than when an action began.
+    fn has_other_choices(&self, noted: &Action) -> Result<bool, Fault> {
+        let Some(then) = Session::of_text(&noted.session, self.plan) else {
+            return Ok(true);
+        };
+        let now = variables(self.plan, self.exchange)?;
+        let value = |variables: &Variables, name: &str| {
+            let mut found = variables.iter().filter(|(known, _)| **known == *name);
+            found.next().map(|(_, json)| json.clone())
+        };
+        let mut chosen = self.plan.slots.chosen.iter();
+        Ok(chosen.any(|name| value(&now, name) != value(&then.variables, name)))
+    }
+
+    /// Forgets an action whose result the subscriber has seen.
+    fn settle_seen(&mut self, known: &mut Subscriber) {
+        let (session, now) = (self.key.to_text(), self.services.wall());
+        let dials = self.news.begins;
+        let seen = known.action.take_if(|it| it.is_seen(&session, dials, now));
+        if let Some(seen) = seen {
+            self.news.settled = Some(seen.id);
         }
     }
 
@@ -166,6 +207,7 @@ impl Answering<'_> {
             screen: screen.map_or_else(String::new, |it| it.name.to_string()),
             progress: Progress::Begun,
             failures: 0,
+            told: None,
             session: text_of(&self.session, self.plan)?,
         })
     }
@@ -200,45 +242,60 @@ impl Answering<'_> {
         self.restore()?;
         Ok(true)
     }
+}
 
-    /// Notes, behind the reply, what is kept of the subscriber: that the end of an action has been
-    /// told, and the language.
-    ///
-    /// # Errors
-    /// When it cannot be kept.
-    pub async fn note_subscriber(&mut self, session: RecordKey) -> Result<(), Fault> {
-        let begins = self.plan.resume.is_some() && self.begins;
-        let has_news = self.told.is_some() || self.untold.is_some() || self.has_chosen_language;
-        if !has_news && !begins {
+impl Core {
+    /// Notes, when the reply is there, what is kept of the subscriber: what has become of an
+    /// action, and the language. `is_taken` says whether the reply has somebody who takes it: else
+    /// the result of an action waits for the next dial.
+    pub async fn note(&self, news: News, is_taken: bool, services: &dyn Services) {
+        if let Err(fault) = self.try_note(news, is_taken, services).await {
+            // The reply stands in the session already.
+            tracing::warn!(target: "menu", %fault, "what a subscriber has been told is not noted");
+        }
+    }
+
+    async fn try_note(
+        &self,
+        news: News,
+        is_taken: bool,
+        services: &dyn Services,
+    ) -> Result<(), Fault> {
+        let Some((session, subscriber)) = news.session else {
+            return Ok(());
+        };
+        let begins = self.plan.resume.is_some() && news.begins;
+        let told = news.told.filter(|_| is_taken);
+        let of_action = told.is_some() || news.settled.is_some() || news.untold.is_some();
+        if !of_action && !begins && news.language.is_none() {
             return Ok(());
         }
-        let (sessions, services) = (&self.menu.sessions, self.services);
         let shared = self.plan.sessions_in.as_ref();
-        let subscriber = RecordKey::subscriber(self.msisdn);
-        let mut entered = sessions.enter(subscriber, shared, services).await?;
+        let mut entered = self.sessions.enter(subscriber, shared, services).await?;
         let mut known = Subscriber::decode(entered.stored());
         let before = known.clone();
-        if let Some(told) = &self.told
-            && known.action.as_ref().is_some_and(|it| it.id == *told)
-        {
-            known.action = None;
+        if let Some(action) = &mut known.action {
+            let is = |id: &Option<String>| id.as_deref() == Some(&*action.id);
+            let is_untold = is(&news.untold) && action.progress == Progress::Done;
+            if is(&told) {
+                action.told = Some(Told {
+                    session: session.to_text(),
+                    at: services.wall().as_millis() as u64,
+                });
+            } else if is(&news.settled) {
+                known.action = None;
+            } else if is_untold && action.fail_to_show() {
+                tracing::error!(
+                    target: "menu",
+                    action = action.id,
+                    screen = action.screen,
+                    "the result of an action is given up: it could not be shown"
+                );
+                known.action = None;
+            }
         }
-        if let Some(untold) = &self.untold
-            && let Some(action) = known.action.as_mut().filter(|it| it.id == *untold)
-            && action.progress == Progress::Done
-            && action.fail_to_show()
-        {
-            tracing::error!(
-                target: "menu",
-                action = action.id,
-                screen = action.screen,
-                "the result of an action is given up: it could not be shown"
-            );
-            known.action = None;
-        }
-        if self.has_chosen_language {
-            let language = self.plan.languages.get(self.session.position.language);
-            known.language = language.map(|it| it.to_string());
+        if let Some(language) = news.language {
+            known.language = Some(language.to_string());
         }
         if begins {
             known.session = Some(session.to_text());
@@ -255,7 +312,7 @@ fn warn_changed(action: &Action) {
         target: "menu",
         action = action.id,
         screen = action.screen,
-        "an action is given up: the menu has changed"
+        "an action cannot be shown: the menu has changed"
     );
 }
 
@@ -298,7 +355,7 @@ impl Task {
             Err(fault) => {
                 self.action.progress = Progress::Unsure;
                 let what = format_args!("an action of a menu has failed ({})", self.action.id);
-                log_failure(&self.exchange, services, &fault, what);
+                log_failure(plan, &self.exchange, services, &fault, what);
             }
         }
         let mut pause = PAUSE.0;

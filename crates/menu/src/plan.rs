@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use component::block::Block;
 use component::key_value::KeyValueStore;
+use config::Node;
 use expr::jq::Expression;
 use expr::template::Template;
 use journal::Durability;
@@ -59,7 +60,89 @@ pub(crate) struct Plan {
     pub durability: Durability,
     /// The store that is shared with other engines and has the sessions in their place.
     pub sessions_in: Option<Arc<dyn KeyValueStore>>,
+    /// How screens are sent that are not in the reply to the gateway's request.
+    pub answers: Option<Answers>,
+    /// How sessions are begun that the subscriber has not dialled for.
+    pub push: Option<Push>,
+    /// What stands between the lines of a screen that is sent.
+    pub line_break: LineBreak,
+    /// The calling code of numbers that begin with one 0.
+    pub country: Option<String>,
     pub slots: Slots,
+}
+
+/// How screens are sent to the gateway in requests of their own.
+pub(crate) struct Answers {
+    /// What sends a screen, which is `.` there.
+    pub send: Block,
+    pub acknowledge: Acknowledge,
+    /// The reply to the gateway's request.
+    pub reply: Acknowledgement,
+    /// How long it may take to send a screen, with all tries.
+    pub timeout: Duration,
+    /// The most requests that are acknowledged and not answered yet.
+    pub max: usize,
+}
+
+/// When the gateway's request is acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Acknowledge {
+    /// At once: the steps of the screen and its sending follow.
+    Before,
+    /// When the screen has been sent.
+    After,
+}
+
+/// The reply that acknowledges a request.
+pub(crate) struct Acknowledgement {
+    pub status: u16,
+    pub content_type: String,
+    pub body: String,
+}
+
+/// How flows begin sessions.
+pub(crate) struct Push {
+    /// The screens at which they may, with the variables that they give values to.
+    pub screens: Vec<(ScreenId, Arc<[Arc<str>]>)>,
+    /// What sends the first screen, which is `.` there.
+    pub send: Block,
+    /// Where the id of the session is in what that has got, when the gateway chooses it.
+    pub session: Option<Expression>,
+    /// How long it may take to send the screen, with all tries.
+    pub timeout: Duration,
+}
+
+/// What stands between the lines of a screen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LineBreak {
+    Lf,
+    CrLf,
+}
+
+impl LineBreak {
+    /// That of a trigger.
+    pub fn of(ussd: &Node) -> Self {
+        match ussd.get("line_breaks").and_then(Node::as_str) {
+            Some("crlf") => Self::CrLf,
+            _ => Self::Lf,
+        }
+    }
+
+    /// A text with such lines.
+    pub fn put_in(self, text: String) -> String {
+        match self {
+            Self::Lf => text,
+            Self::CrLf => text.replace("\r\n", "\n").replace('\n', "\r\n"),
+        }
+    }
+
+    /// How many characters it is.
+    pub fn width(self) -> usize {
+        match self {
+            Self::Lf => 1,
+            Self::CrLf => 2,
+        }
+    }
 }
 
 /// Where the values of names lie.
@@ -68,6 +151,10 @@ pub(crate) struct Slots {
     pub ussd: usize,
     /// What lasts for a session, by name: all but what is secret.
     pub kept: Vec<(Arc<str>, usize)>,
+    /// The names of what subscribers choose: inputs, options, and what stands in codes.
+    pub chosen: Vec<Arc<str>>,
+    /// What is not kept.
+    pub secret: Vec<usize>,
 }
 
 impl Plan {
@@ -115,6 +202,7 @@ pub(crate) struct Messages {
     pub failed: PerLanguage<String>,
     pub exit: PerLanguage<String>,
     pub pending: PerLanguage<String>,
+    pub lost: PerLanguage<String>,
     pub resumed: PerLanguage<String>,
 }
 

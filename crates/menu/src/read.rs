@@ -2,6 +2,7 @@
 
 mod parts;
 mod screen;
+mod sending;
 mod texts;
 mod translations;
 
@@ -19,7 +20,7 @@ use journal::Durability;
 use crate::check;
 use crate::codes::{BAD_CODE, BAD_LANGUAGE, BAD_MENU};
 use crate::dial::{Codes, Entry as CodeEntry, Pattern};
-use crate::plan::{Keys, Plan, ScreenId, Slots, Then};
+use crate::plan::{Keys, LineBreak, Plan, ScreenId, Slots, Then};
 use crate::text::Limit;
 use texts::Languages;
 use translations::Translations;
@@ -68,6 +69,9 @@ pub(crate) fn read(document: &Node, context: &mut BuildContext<'_>) -> Option<Pl
     if let Some(steps) = document.get("on_end") {
         reading.declare_within(steps);
     }
+    if let Some(push) = document.get("push") {
+        reading.declare_pushed(push);
+    }
     let keys = reading.read_keys(document.get("keys"));
     let messages = reading.read_messages(document.get("messages"));
     let sessions = document.get("sessions");
@@ -80,6 +84,9 @@ pub(crate) fn read(document: &Node, context: &mut BuildContext<'_>) -> Option<Pl
     let read: Vec<_> = nodes.iter().map(|it| reading.read_screen(it)).collect();
     let codes = reading.read_codes(ussd_node.get("codes")?);
     let screens = read.into_iter().collect::<Option<Vec<_>>>()?;
+    let answers = document.get("answers");
+    let answers = answers.map(|it| reading.read_answers(it));
+    let push = document.get("push").map(|it| reading.read_push(it));
     let kept = reading.kept();
     let sessions_in = sessions.and_then(|it| reading.read_place(it));
     let languages = reading.languages.names.clone();
@@ -100,10 +107,16 @@ pub(crate) fn read(document: &Node, context: &mut BuildContext<'_>) -> Option<Pl
         sessions_max: read_max(sessions),
         durability: read_durability(sessions),
         sessions_in,
+        answers: answers.flatten(),
+        push: push.flatten(),
+        line_break: LineBreak::of(ussd_node),
+        country: text_of(ussd_node.get("country")),
         slots: Slots {
             msisdn: msisdn?,
             ussd: ussd?,
             kept,
+            chosen: reading.chosen(nodes, ussd_node),
+            secret: reading.secret.clone(),
         },
     };
     if let Some(translations) = &reading.translations {
@@ -111,6 +124,10 @@ pub(crate) fn read(document: &Node, context: &mut BuildContext<'_>) -> Option<Pl
     }
     check::check(&plan, (document, nodes), context.report);
     (context.problems() == before).then_some(plan)
+}
+
+fn text_of(node: Option<&Node>) -> Option<String> {
+    node.and_then(Node::as_str).map(str::to_owned)
 }
 
 /// The most sessions in the data folder.
@@ -128,6 +145,27 @@ fn read_durability(sessions: Option<&Node>) -> Durability {
 }
 
 impl Reading<'_, '_> {
+    /// The variables that subscribers choose, but for secrets.
+    fn chosen(&mut self, screens: &[Entry], ussd: &Node) -> Vec<Arc<str>> {
+        let inputs = screens.iter().filter_map(|it| it.value.get("input"));
+        let options = screens.iter().filter_map(|it| it.value.get("options"));
+        let options = options.flat_map(|it| it.as_sequence().unwrap_or_default());
+        let nodes = inputs.chain(options).filter_map(|it| it.get("as"));
+        let nodes: Vec<&Node> = nodes.collect();
+        let mut names: Vec<Arc<str>> = Vec::new();
+        for node in nodes {
+            let slot = self.slot(node);
+            let is_secret = slot.is_some_and(|it| self.secret.contains(&it));
+            names.extend(node.as_str().filter(|_| !is_secret).map(Arc::from));
+        }
+        let codes = ussd.get("codes").and_then(Node::as_mapping);
+        for entry in codes.unwrap_or_default() {
+            let pattern = Pattern::parse(&entry.key);
+            names.extend(pattern.iter().flat_map(Pattern::parameters).map(Arc::from));
+        }
+        names
+    }
+
     /// The variables whose values are kept between messages: all but secrets.
     fn kept(&self) -> Vec<(Arc<str>, usize)> {
         let declared = self.context.scope.declared();
@@ -184,9 +222,9 @@ fn read_languages(node: &Node, report: &mut Report) -> Languages {
 fn read_limit(ussd: &Node) -> Limit {
     // Others than 60 to 182 have been reported.
     let limit = ussd.get("limit").and_then(number);
-    limit
-        .and_then(|it| Limit::new(it as usize))
-        .unwrap_or_default()
+    let limit = limit.and_then(|it| Limit::new(it as usize));
+    let line_break = LineBreak::of(ussd).width();
+    limit.unwrap_or_default().with_line_breaks(line_break)
 }
 
 impl Reading<'_, '_> {
@@ -394,7 +432,13 @@ impl Reading<'_, '_> {
             let mut slots = Vec::new();
             for name in pattern.parameters() {
                 let mut declared = self.context.scope.declared();
-                slots.extend(declared.find(|(known, _)| *known == name).map(|it| it.1));
+                let slot = declared.find(|(known, _)| *known == name).map(|it| it.1);
+                if slot.is_some_and(|it| self.secret.contains(&it)) {
+                    let message = format!("`{name}` is a PIN: it cannot stand in what is dialled");
+                    let diagnostic = self.context.report.error(BAD_CODE, entry.key_span, message);
+                    diagnostic.hint("ask for it on a screen: phones and networks keep what is dialled");
+                }
+                slots.extend(slot);
             }
             let Some(screen) = screen else { continue };
             let code = CodeEntry {

@@ -109,6 +109,10 @@ struct Menu {
     sessions: Option<SessionsConfig>,
     /// Keys that several screens have.
     keys: Option<Keys>,
+    /// Sends screens in requests of their own, to gateways that do not take them in the reply.
+    answers: Option<Answers>,
+    /// Lets flows begin sessions that the subscriber has not dialled for, by the step `ussd`.
+    push: Option<Push>,
     /// Texts of the menu itself.
     messages: Option<Messages>,
     /// Steps that run when the gateway tells that a session has ended before it came to a screen
@@ -158,6 +162,81 @@ enum SessionDurability {
     Disk,
 }
 
+/// How screens are sent to the gateway.
+#[derive(JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(inline)]
+#[allow(dead_code, reason = "describes a menu to the schema")]
+struct Answers {
+    /// Steps that send a screen: `.` has `session`, `msisdn`, `text` and `ends`.
+    #[serde(rename = "do")]
+    #[schemars(length(min = 1))]
+    send: Vec<Step>,
+    /// When the gateway's request is acknowledged. `before`: at once; the steps of the screen and
+    /// its sending follow. `after`: when the screen has been sent; a problem is a status of 400 or
+    /// more, for which the gateway repeats its request.
+    #[schemars(extend("default" = "before"))]
+    acknowledge: Option<AcknowledgeConfig>,
+    /// The reply that acknowledges a request. The default is 202 without a body.
+    reply: Option<AcknowledgementConfig>,
+    /// How long it may take to send a screen, with all tries, from 1s to 1h.
+    #[schemars(extend("default" = "60s"))]
+    timeout: Option<config::Duration>,
+    /// The most requests that are acknowledged and not answered yet, from 1 to 1000000; further
+    /// ones get 503.
+    #[schemars(extend("default" = 10_000), range(min = 1, max = 1_000_000))]
+    max: Option<u64>,
+}
+
+/// When a request is acknowledged.
+#[derive(JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+#[allow(dead_code, reason = "describes a menu to the schema")]
+enum AcknowledgeConfig {
+    Before,
+    After,
+}
+
+/// The reply that acknowledges a request.
+#[derive(JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(inline)]
+#[allow(dead_code, reason = "describes a menu to the schema")]
+struct AcknowledgementConfig {
+    /// Its status, from 200 to 299.
+    #[schemars(extend("default" = 202), range(min = 200, max = 299))]
+    status: Option<u64>,
+    /// The media type of the body.
+    #[schemars(extend("default" = "text/plain; charset=utf-8"))]
+    content_type: Option<String>,
+    /// The body, as it stands.
+    body: Option<String>,
+}
+
+/// How flows begin sessions.
+#[derive(JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(inline)]
+#[allow(dead_code, reason = "describes a menu to the schema")]
+struct Push {
+    /// The screens at which they may, each with the variables that the step `ussd` gives a value:
+    /// `{ offer: [price] }`.
+    #[schemars(length(min = 1))]
+    screens: BTreeMap<String, Vec<String>>,
+    /// Steps that have the gateway begin the session with the first screen: `.` has `session`,
+    /// `msisdn`, `text` and `ends`.
+    #[serde(rename = "do")]
+    #[schemars(length(min = 1))]
+    send: Vec<Step>,
+    /// Where the gateway's id of the session is in what these steps make, an expression such as
+    /// `.sessionId`. Without it the id is that in `.session`, which intertie has chosen.
+    session: Option<String>,
+    /// How long it may take to send the screen, with all tries, from 1s to 1h.
+    #[schemars(extend("default" = "60s"))]
+    timeout: Option<config::Duration>,
+}
+
 /// Keys that several screens have.
 #[derive(JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -203,6 +282,8 @@ struct Messages {
     exit: Option<Texts>,
     /// When an action takes longer than its `wait`.
     pending: Option<Texts>,
+    /// When an action belongs to a screen that the menu does not have any more.
+    lost: Option<Texts>,
     /// Above the screen of a session that is resumed.
     resumed: Option<Texts>,
 }

@@ -4,19 +4,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use component::definition::BuildContext;
-use component::dialogue::{Screen as Shown, SessionInput};
+use component::dialogue::{
+    MEDIA_TYPE, NEUTRAL_MEDIA_TYPE, Screen as Shown, SessionEvent, SessionInput,
+};
 use component::exchange::Exchange;
 use component::handler::Services;
-use component::step::{Next, Progress, Step};
+use component::step::{Entry, Next, Progress, Step};
 use config::Node;
 use expr::Value;
 use journal::Durability;
-use message::{Fault, Kind, Origin};
+use message::{Fault, Kind, Origin, Reply};
 
-use crate::answering::Answering;
+use crate::answering::{Answering, News};
 use crate::machine::{self, Received};
 use crate::plan::Plan;
 use crate::read;
+use crate::sending::Unanswered;
 use crate::session::Session;
 use crate::sessions::{Entered, RecordKey, Sessions, Stored};
 
@@ -30,24 +33,18 @@ pub(crate) fn build(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<d
     let menu = Arc::clone(context.flow);
     // Made before it is known whether it is needed: states are locked while one is made.
     let made = Sessions::new(states, &menu);
-    let sessions = context.state("sessions", (gateway, is_shared), || made);
-    sessions.bound(plan.sessions_max);
+    // The same ones whatever the gateway is: actions belong to subscribers.
+    let sessions = context.state("sessions", is_shared, || made);
     Some(Box::new(Menu(Arc::new(Core {
         plan,
         gateway: gateway.into(),
         sessions,
+        unanswered: Unanswered::default(),
     }))))
 }
 
 /// The step.
 struct Menu(Arc<Core>);
-
-/// A menu at work.
-pub(crate) struct Core {
-    pub plan: Plan,
-    gateway: Arc<str>,
-    pub sessions: Arc<Sessions>,
-}
 
 impl Step for Menu {
     fn run<'a>(&'a self, exchange: &'a mut Exchange, services: &'a dyn Services) -> Progress<'a> {
@@ -55,68 +52,130 @@ impl Step for Menu {
             let (body, _) = exchange.body()?;
             let input = SessionInput::from_bytes(body.as_bytes());
             let input = input.ok_or_else(|| Fault::invalid("this is no message of a gateway"))?;
+            let sender = exchange.request.headers.get("Content-Type");
+            let is_tool = sender == Some(NEUTRAL_MEDIA_TYPE.as_bytes());
             // What was typed may be secret: from here on it is where it is needed, and nowhere
             // else.
             exchange.set_value(Value::Null);
-            let shown = self.0.answer(&input, exchange, services).await?;
-            Ok(Next::Reply(shown.to_reply()))
+            let core = &self.0;
+            core.sessions.bound(core.plan.sessions_max);
+            let reply = match (&input.event, &core.plan.answers) {
+                (SessionEvent::Push(wanted), _) => {
+                    let pushed = core.push(&input, wanted, exchange, services).await?;
+                    Reply::with_content(200, MEDIA_TYPE, pushed.to_bytes())
+                }
+                (_, Some(answers)) if services.stands_in() => {
+                    // In tests the screen is looked at beside what is sent.
+                    let shown = core.answer_now(answers, &input, exchange, services).await?;
+                    shown.to_reply()
+                }
+                (_, Some(answers)) if !is_tool => {
+                    core.answer_apart(answers, input, exchange, services).await
+                }
+                _ => {
+                    let answered = core.answer(&input, exchange, services).await?;
+                    // Behind the steps the gateway may be gone: a result is told to nobody then.
+                    let is_taken = services.is_awaited();
+                    core.note(answered.news, is_taken, services).await;
+                    answered.shown.to_reply()
+                }
+            };
+            Ok(Next::Reply(reply))
         }))
     }
 
     fn waits(&self) -> bool {
         true
     }
+
+    fn entries(&self) -> Vec<Entry> {
+        let plan = &self.0.plan;
+        let screens = plan.push.iter().flat_map(|it| &it.screens);
+        let entries = screens.filter_map(|(screen, variables)| {
+            let name = Arc::clone(&plan.screen(*screen)?.name);
+            let variables = Arc::clone(variables);
+            Some(Entry { name, variables })
+        });
+        entries.collect()
+    }
+}
+
+/// A menu at work.
+pub(crate) struct Core {
+    pub plan: Plan,
+    gateway: Arc<str>,
+    pub sessions: Arc<Sessions>,
+    pub unanswered: Unanswered,
+}
+
+/// The answer to a message, which its session has been kept with.
+pub(crate) struct Answered {
+    pub shown: Shown,
+    /// What is noted of the subscriber when it is known whether the screen has been taken.
+    pub news: News,
+}
+
+impl Answered {
+    /// A screen that is no news of a session.
+    pub fn plain(text: String) -> Self {
+        Self {
+            shown: Shown { text, ends: true },
+            news: News::default(),
+        }
+    }
 }
 
 impl Core {
+    /// The key of a session.
+    pub fn key(&self, session: &str, msisdn: &str) -> RecordKey {
+        RecordKey::session(&self.gateway, session, msisdn)
+    }
+
     /// Answers one message: its session is kept before.
-    async fn answer(
+    ///
+    /// # Errors
+    /// When the session cannot be read or kept. What fails in a step is a screen that says so.
+    pub async fn answer(
         self: &Arc<Self>,
         input: &SessionInput,
         exchange: &mut Exchange,
         services: &dyn Services,
-    ) -> Result<Shown, Fault> {
-        let key = RecordKey::session(&self.gateway, &input.session, &input.msisdn);
+    ) -> Result<Answered, Fault> {
+        let key = self.key(&input.session, &input.msisdn);
         let shared = self.plan.sessions_in.as_ref();
         let mut entered = self.sessions.enter(key, shared, services).await?;
         let now = services.wall();
-        let mut known = entered
-            .stored()
-            .and_then(|stored| Some((stored.until, Session::decode(&stored.bytes, &self.plan)?)));
-        if let Some((until, session)) = &mut known {
-            session.heard.is_over |= *until <= now;
+        let known = entered.stored();
+        let mut session = known.and_then(|it| Session::decode(&it.bytes, &self.plan));
+        if let (Some(stored), Some(session)) = (known, &mut session) {
+            session.heard.is_over |= stored.until <= now;
         }
-        let session = known.map(|(_, session)| session);
-        let received = machine::receive(session.as_ref().map(|it| &it.heard), &input.event);
-        let mut answering = Answering {
-            menu: self,
-            plan: &self.plan,
-            exchange,
-            services,
-            session: session.unwrap_or_default(),
-            id: &input.session,
-            msisdn: &input.msisdn,
-            told: None,
-            untold: None,
-            begins: false,
-            has_chosen_language: false,
+        let received = match (known, &session) {
+            // The menu has changed since: whatever comes is no beginning.
+            (Some(_), None) => Received::Unknown,
+            (_, session) => machine::receive(session.as_ref().map(|it| &it.heard), &input.event),
         };
+        let of = (key, input.session.as_str(), input.msisdn.as_str());
+        let session = session.unwrap_or_default();
+        let mut answering = Answering::new(self, of, session, exchange, services);
         let mut was_secret = false;
         let shown = match received {
-            Received::Again(screen) => return Ok(screen),
+            Received::Again(shown) => {
+                let news = News::default();
+                return Ok(Answered { shown, news });
+            }
             Received::Unknown => {
                 let language = answering.session.position.language;
                 let text = self.plan.messages.unknown.text(language).to_owned();
-                return Ok(Shown { text, ends: true });
+                return Ok(Answered::plain(text));
             }
             Received::Over => {
                 self.end(&mut entered, &mut answering).await?;
-                let text = String::new();
-                return Ok(Shown { text, ends: true });
+                return Ok(Answered::plain(String::new()));
             }
             Received::Begins(dialled) => match answering.begin(&dialled).await {
                 (shown, true) => shown,
-                (shown, false) => return Ok(shown),
+                (shown, false) => return Ok(Answered::plain(shown.text)),
             },
             Received::Typed(typed) => {
                 was_secret = answering.asks_secret();
@@ -128,11 +187,8 @@ impl Core {
         session.heard.is_over = shown.ends;
         session.heard.answer = Some(shown.clone());
         self.keep(&mut entered, session, services.wall()).await?;
-        if let Err(fault) = answering.note_subscriber(key).await {
-            // The reply stands in the session already.
-            tracing::warn!(target: "menu", %fault, "what a subscriber has been told is not noted");
-        }
-        Ok(shown)
+        let news = answering.into_news();
+        Ok(Answered { shown, news })
     }
 
     /// The gateway has ended a session.
@@ -152,7 +208,11 @@ impl Core {
         Ok(())
     }
 
-    async fn keep(
+    /// Keeps a session that has been answered.
+    ///
+    /// # Errors
+    /// When the disk or the store refuses it.
+    pub async fn keep(
         &self,
         entered: &mut Entered<'_>,
         session: &Session,

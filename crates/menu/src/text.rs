@@ -28,12 +28,15 @@ pub enum Encoding {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
     septets: usize,
+    /// How many characters the gateway makes of a line break.
+    line_break: usize,
 }
 
 impl Default for Limit {
     fn default() -> Self {
         Self {
             septets: SEPTETS_MAX,
+            line_break: 1,
         }
     }
 }
@@ -42,7 +45,24 @@ impl Limit {
     /// A limit in septets; `None` when it is not from 60 to 182.
     pub fn new(septets: usize) -> Option<Self> {
         let is_possible = (SEPTETS_MIN..=SEPTETS_MAX).contains(&septets);
-        is_possible.then_some(Self { septets })
+        is_possible.then_some(Self {
+            septets,
+            ..Self::default()
+        })
+    }
+
+    /// The same where each line break becomes so many characters.
+    #[must_use]
+    pub fn with_line_breaks(self, characters: usize) -> Self {
+        Self {
+            line_break: characters,
+            ..self
+        }
+    }
+
+    /// Whether a text without labels is one page.
+    pub fn holds_all(self, text: &str) -> bool {
+        self.holds(text, Size::of(""))
     }
 
     /// The most units of an encoding: septets, or UTF-16 code units in the same octets.
@@ -61,7 +81,8 @@ impl Limit {
     /// Whether a text of this size fits.
     fn fits(self, size: Size) -> bool {
         let (encoding, units) = size.encoded();
-        units <= self.units(encoding)
+        let more = size.breaks * self.line_break.saturating_sub(1);
+        units + more <= self.units(encoding)
     }
 }
 
@@ -71,18 +92,25 @@ struct Size {
     /// `None` when a character is outside the alphabet.
     septets: Option<usize>,
     utf16: usize,
+    /// How many of the characters are line feeds.
+    breaks: usize,
 }
 
 impl Size {
     fn of(text: &str) -> Self {
         let mut septets = Some(0);
-        let mut utf16 = 0;
+        let (mut utf16, mut breaks) = (0, 0);
         for character in text.chars() {
             let more = gsm::septets(character);
             septets = septets.zip(more).map(|(so_far, more)| so_far + more);
             utf16 += character.len_utf16();
+            breaks += usize::from(character == '\n');
         }
-        Self { septets, utf16 }
+        Self {
+            septets,
+            utf16,
+            breaks,
+        }
     }
 
     fn plus(self, other: Self) -> Self {
@@ -90,6 +118,7 @@ impl Size {
         Self {
             septets: septets.map(|(one, two)| one + two),
             utf16: self.utf16 + other.utf16,
+            breaks: self.breaks + other.breaks,
         }
     }
 
@@ -168,9 +197,11 @@ impl Footers<'_> {
 
     /// Whether the labels leave half of a page, in either encoding, to the text.
     pub fn leave_room(&self, limit: Limit) -> bool {
-        let fits = |units: usize, encoding| (units + 1) * 2 <= limit.units(encoding);
         [true, false].into_iter().all(|is_first| {
             let size = Size::of(&self.of(is_first, false));
+            let breaks = size.breaks + 1;
+            let more = breaks * limit.line_break - size.breaks;
+            let fits = |units: usize, encoding| (units + more) * 2 <= limit.units(encoding);
             let septets = size.septets;
             fits(size.utf16, Encoding::Ucs2) && septets.is_none_or(|it| fits(it, Encoding::Gsm7))
         })
@@ -220,7 +251,10 @@ fn below(footer: &str) -> Size {
 fn page_end(text: &str, footer: Size, limit: Limit) -> usize {
     let (mut size, mut end) = (footer, 0);
     let (mut line, mut word) = (0, 0);
-    for cluster in text.graphemes(true) {
+    // No page has more: a cluster that goes on behind it does not fit.
+    let most = text.floor_char_boundary(4 * limit.septets + 4);
+    let (window, _) = text.split_at(most);
+    for cluster in window.graphemes(true) {
         size = size.plus(Size::of(cluster));
         if !limit.fits(size) {
             break;

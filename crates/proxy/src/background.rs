@@ -51,7 +51,20 @@ pub(crate) fn run<'a>(
 enum Running<'a> {
     Here(Caught<'a, Outcome>),
     /// In a task of its own.
-    Detached(oneshot::Receiver<Detached>),
+    Detached(Awaiting),
+}
+
+/// Somebody who waits for detached work.
+struct Awaiting {
+    told: oneshot::Receiver<Detached>,
+    /// What the work sees of that.
+    has_left: Rc<Cell<bool>>,
+}
+
+impl Drop for Awaiting {
+    fn drop(&mut self) {
+        self.has_left.set(true);
+    }
 }
 
 impl Running<'_> {
@@ -63,7 +76,7 @@ impl Running<'_> {
     ) -> Poll<Option<Result<Outcome, Fault>>> {
         match self {
             Self::Here(work) => Pin::new(work).poll(context).map(Some),
-            Self::Detached(told) => Pin::new(told).poll(context).map(|told| {
+            Self::Detached(awaiting) => Pin::new(&mut awaiting.told).poll(context).map(|told| {
                 let mut detached = told.ok()?;
                 settlement.set(detached.settlement.take());
                 detached.outcome.take()
@@ -96,9 +109,11 @@ fn detach(
     handler: &Arc<dyn Handler>,
     request: Request,
     settlement: Option<Settlement>,
-) -> oneshot::Receiver<Detached> {
+) -> Awaiting {
     let (tell, told) = oneshot::channel();
-    let (caller, handler) = (caller.clone(), Arc::clone(handler));
+    let has_left = Rc::new(Cell::new(false));
+    let caller = caller.clone().detached(Rc::clone(&has_left));
+    let handler = Arc::clone(handler);
     let worker = Rc::clone(&caller.worker);
     start(&worker, |busy| async move {
         let outcome = panics::caught(|| handler.handle(request, &caller)).await;
@@ -109,7 +124,7 @@ fn detach(
         });
         drop(busy);
     });
-    told
+    Awaiting { told, has_left }
 }
 
 /// Starts work that a drain waits for: until what the work is given is dropped. Work that is given

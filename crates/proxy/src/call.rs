@@ -1,5 +1,6 @@
 //! Calls from inside a flow: a request is sent and its reply read whole.
 
+use std::cell::Cell;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -31,6 +32,8 @@ pub(crate) struct Caller {
     pub worker: Rc<Worker>,
     forwards: Rc<ForwardTargets>,
     admission: Option<Box<Admission>>,
+    /// Of detached work: whether the client has left that waited for it.
+    has_left: Option<Rc<Cell<bool>>>,
 }
 
 impl Caller {
@@ -40,6 +43,7 @@ impl Caller {
             worker: Rc::clone(worker),
             forwards: Rc::clone(forwards),
             admission: None,
+            has_left: None,
         }
     }
 
@@ -52,6 +56,16 @@ impl Caller {
         Self {
             admission: admission.cloned().map(Box::new),
             ..Self::new(worker, forwards)
+        }
+    }
+}
+
+impl Caller {
+    /// The same for detached work, which goes on when its client has left.
+    pub fn detached(self, has_left: Rc<Cell<bool>>) -> Self {
+        Self {
+            has_left: Some(has_left),
+            ..self
         }
     }
 }
@@ -106,6 +120,10 @@ impl Services for Caller {
             // A panic of the work has been told already; whoever waits sees no result.
             let _ = task.await;
         })
+    }
+
+    fn is_awaited(&self) -> bool {
+        self.has_left.as_ref().is_none_or(|it| !it.get())
     }
 
     fn resources(&self) -> &Resources {

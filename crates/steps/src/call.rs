@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use component::content::Content;
-use component::definition::{BuildContext, StepDefinition};
+use component::definition::{BuildContext, FlowCall, StepDefinition};
 use component::exchange::Exchange;
 use component::handler::{CallerContext, Outbound, Services};
 use component::step::{Next, Progress, Step};
@@ -73,9 +73,10 @@ fn build(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Step>> {
         Some(body) => Some(context.value(body)?),
         None => None,
     };
-    context
-        .calls
-        .push((config.flow.value.clone(), config.flow.span));
+    context.calls.push(FlowCall {
+        flow: config.flow.clone(),
+        entry: None,
+    });
     Some(Box::new(CallFlow {
         flow: config.flow.value,
         body,

@@ -208,7 +208,7 @@ fn read_one(
         (flow.trigger.as_ref(), flow.door.as_ref()),
         &mut reading,
     );
-    let kind = (flow.is_dialogue, request.as_ref());
+    let kind = (flow.kind.is_some(), request.as_ref());
     let dialogue = dialogue::read(node, kind, &mut reading);
     let at = given(node, "at").map_or(Some(START), |at| {
         let found = time::parse(at.as_str().unwrap_or_default());

@@ -31,7 +31,7 @@ impl Known {
             }
             known.add(flow);
             let calls = flow.calls.iter();
-            let calls = calls.filter_map(|(name, _)| flows.get(*by_name.get(name.as_str())?));
+            let calls = calls.filter_map(|it| flows.get(*by_name.get(it.flow.value.as_str())?));
             open.extend(calls);
         }
         known
@@ -43,7 +43,7 @@ impl Known {
             self.others.push(upstream.name.to_string());
             self.others.push(upstream.authority());
         }
-        let calls = flow.calls.iter().map(|(name, _)| name.clone());
+        let calls = flow.calls.iter().map(|it| it.flow.value.clone());
         self.others.extend(calls);
         let steps = flow.places.iter().filter(|place| place.is_step);
         self.steps.extend(steps.map(|place| place.label.clone()));

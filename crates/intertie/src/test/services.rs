@@ -281,8 +281,8 @@ impl Services for TestServices<'_> {
             let mut mocks = self.case.mocks.iter();
             mocks.any(|mock| names.contains(&mock.name))
         };
-        // A called flow runs for real unless a mock stands in for it.
-        if outbound.verb == "call" && !has_mock() {
+        // A called flow, and a menu that begins a session, run for real unless a mock stands in.
+        if matches!(outbound.verb, "call" | "ussd") && !has_mock() {
             return None;
         }
         let seen = Seen::of_step(outbound, exchange);

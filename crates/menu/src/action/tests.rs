@@ -11,6 +11,7 @@ fn action(id: &str, progress: Progress) -> Action {
         progress,
         session: String::new(),
         failures: 0,
+        told: None,
     }
 }
 
@@ -39,10 +40,39 @@ fn what_is_met_depends_on_what_is_noted_and_runs() {
         (Some(&unsure), false, Some("a"), dial, Nothing),
         (Some(&unsure), false, Some("a"), buy, Repeat),
         (Some(&unsure), false, Some("a"), other, Begin),
+        (Some(&unsure), false, Some("a"), At::OtherChoices, Begin),
+        (Some(&unsure), false, None, At::OtherChoices, Unsure),
+        (Some(&begun), true, None, At::OtherChoices, Wait),
+        (Some(&done), false, None, At::OtherChoices, Show),
+        (None, false, None, At::OtherChoices, Begin),
     ] {
         let met = meet(noted, runs, heard, at);
         assert_eq!(met, wanted, "{noted:?} {runs} {heard:?} {at:?}");
     }
+}
+
+#[test]
+fn a_result_is_told_again_to_who_dials_at_once() {
+    let at = Duration::from_secs(1_000);
+    let mut done = action("a", Progress::Done);
+    assert!(!done.is_seen("s1", true, at), "nobody has been told");
+    done.told = Some(Told {
+        session: "s1".to_owned(),
+        at: at.as_millis() as u64,
+    });
+    for (session, dials, seconds, is_seen) in [
+        ("s1", false, 1, true),
+        ("s1", true, 1, true),
+        ("s2", true, 1, false),
+        ("s2", true, 29, false),
+        ("s2", true, 30, true),
+        ("s2", false, 1, true),
+    ] {
+        let now = at + Duration::from_secs(seconds);
+        assert_eq!(done.is_seen(session, dials, now), is_seen, "{session} {seconds}");
+    }
+    // The clock has been put back.
+    assert!(!done.is_seen("s2", true, Duration::ZERO));
 }
 
 /// A subscriber with two phones, one engine at a time, and a shop that counts.

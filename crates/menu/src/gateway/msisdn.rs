@@ -2,7 +2,7 @@
 
 /// A number in E.164 form, `+` and at most 15 digits; `None` when it is none. `country` is the
 /// calling code of numbers that begin with one 0.
-pub(super) fn normalise(written: &str, country: Option<&str>) -> Option<String> {
+pub(crate) fn normalise(written: &str, country: Option<&str>) -> Option<String> {
     if written.len() > 40 {
         return None;
     }

@@ -57,7 +57,7 @@ impl Reading<'_, '_> {
         let mut read = |name: &str, default: &str| {
             let node = node.and_then(|it| it.get(name));
             match node {
-                Some(node) => self.fixed(node),
+                Some(node) => self.message(node),
                 None => Some(PerLanguage(vec![default.to_owned(); count])),
             }
         };
@@ -70,6 +70,10 @@ impl Reading<'_, '_> {
             )?,
             exit: read("exit", "Goodbye.")?,
             pending: read("pending", "Please wait a moment, then dial again.")?,
+            lost: read(
+                "lost",
+                "What became of your last request cannot be shown here. Please ask our service.",
+            )?,
             resumed: read("resumed", "Welcome back.")?,
         };
         Some(messages)

@@ -294,7 +294,7 @@ impl Reading<'_, '_> {
             None => None,
         };
         let invalid = match node.get("invalid") {
-            Some(invalid) => Some(self.fixed(invalid)?),
+            Some(invalid) => Some(self.message(invalid)?),
             None => None,
         };
         let after_tries = match node.get("after_tries") {

@@ -8,7 +8,7 @@ use expr::template::{Part, Template};
 use super::Reading;
 use crate::codes::{BAD_LANGUAGE, BAD_MENU, OUTSIDE_ALPHABET};
 use crate::plan::PerLanguage;
-use crate::text::{outside_alphabet, transliterate};
+use crate::text::{measure, outside_alphabet, transliterate};
 
 /// The most characters of a text in the file.
 const TEXT_MAX: usize = 4000;
@@ -21,7 +21,7 @@ pub(crate) struct Languages {
 impl Reading<'_, '_> {
     /// Texts with `${ }`.
     pub fn templates(&mut self, node: &Node) -> Option<PerLanguage<Template>> {
-        let texts = self.texts(node)?;
+        let texts = self.bounded(node)?;
         let mut read = Vec::new();
         for text in &texts {
             let template = self.context.template(text)?;
@@ -46,9 +46,29 @@ impl Reading<'_, '_> {
         Some(PerLanguage(read))
     }
 
+    /// Texts without `${ }` that are a screen by themselves, or stand above one: each is on one
+    /// page.
+    pub fn message(&mut self, node: &Node) -> Option<PerLanguage<String>> {
+        let texts = self.fixed(node)?;
+        for (language, text) in texts.0.iter().enumerate() {
+            if self.limit.holds_all(text) {
+                continue;
+            }
+            let name = self.languages.names.get(language);
+            let name = name.map_or("", |it| it);
+            let message = format!("this is longer than a page in `{name}`");
+            let (encoding, units) = measure(text);
+            let most = self.limit.units(encoding);
+            let hint = format!("it has {units} characters, and a page holds {most} of this alphabet");
+            let diagnostic = self.context.report.error(BAD_MENU, node.span, message);
+            diagnostic.hint(hint);
+        }
+        Some(texts)
+    }
+
     /// Texts without `${ }`, as they are shown.
     pub fn fixed(&mut self, node: &Node) -> Option<PerLanguage<String>> {
-        let texts = self.texts(node)?;
+        let texts = self.bounded(node)?;
         let mut read = Vec::new();
         for text in &texts {
             self.warn_outside(&text.value, text);
@@ -58,6 +78,17 @@ impl Reading<'_, '_> {
             });
         }
         Some(PerLanguage(read))
+    }
+
+    /// A text for each language, none of them longer than texts may be.
+    fn bounded(&mut self, node: &Node) -> Option<Vec<Spanned<String>>> {
+        let texts = self.texts(node)?;
+        let is_long = |it: &&Spanned<String>| it.value.chars().count() > TEXT_MAX;
+        for text in texts.iter().filter(is_long) {
+            let message = format!("a text has at most {TEXT_MAX} characters");
+            self.context.report.error(BAD_MENU, text.span, message);
+        }
+        Some(texts)
     }
 
     /// A text for each language: that of a name where the texts are in files, the same one where
@@ -103,10 +134,6 @@ impl Reading<'_, '_> {
                 continue;
             };
             let value = text.as_str()?.to_owned();
-            if value.chars().count() > TEXT_MAX {
-                let message = format!("a text has at most {TEXT_MAX} characters");
-                report.error(BAD_MENU, text.span, message);
-            }
             let span = text.span;
             found.push(Spanned { value, span });
         }

@@ -40,7 +40,8 @@ fn pages_of_random_texts_keep_their_limits() {
         let mut random = Random(seed);
         let text = random_text(&mut random);
         let septets = SEPTETS_MIN + random.below(SEPTETS_MAX - SEPTETS_MIN + 1);
-        let limit = Limit::new(septets).unwrap();
+        let line_break = 1 + random.below(2);
+        let limit = Limit::new(septets).unwrap().with_line_breaks(line_break);
         let footers = Footers {
             more: random.choose(&["98. More", "98. Zaidi", "98", "9. ∞"]),
             back: random.choose(&["99. Back", "0", "00. ←"]),
@@ -57,7 +58,11 @@ fn pages_of_random_texts_keep_their_limits() {
         let mut ends = Vec::new();
         let mut end = 0;
         for (number, page) in pages.iter().enumerate() {
-            let (encoding, units) = measure(&page.text());
+            let sent = match line_break {
+                1 => page.text(),
+                _ => page.text().replace('\n', "\r\n"),
+            };
+            let (encoding, units) = measure(&sent);
             assert!(units <= limit.units(encoding), "seed {seed}: {page:?}");
             let has = |label: &str| page.footer.lines().any(|line| line == label);
             assert_eq!(has(footers.more), number + 1 < pages.len(), "seed {seed}");
@@ -83,6 +88,16 @@ fn a_cluster_longer_than_a_page_is_split_between_characters() {
     let joined: String = pages.iter().map(|page| page.content.as_str()).collect();
     assert_eq!(joined, text);
     assert!(pages.iter().all(|page| measure(&page.text()).1 <= 80));
+}
+
+/// One cluster of 16 KiB is looked at page by page, not to its end for each.
+#[test]
+fn a_very_long_cluster_costs_no_more_than_its_length() {
+    let text = format!("a{}", "\u{301}".repeat(8 << 10));
+    let pages = paginate(&text, Footers::default(), Limit::default());
+    assert_eq!(pages.len(), 103);
+    let joined: usize = pages.iter().map(|page| page.content.len()).sum();
+    assert_eq!(joined, text.len());
 }
 
 #[test]
