@@ -49,8 +49,8 @@ pub(crate) struct Told {
     pub at: u64,
 }
 
-/// For how long whoever dials again is told a result once more: a session that breaks off at its
-/// end is dialled again at once.
+/// For how long whoever dials again is told a result once more, and no more than that: a session
+/// that breaks off at its end is dialled again at once.
 const TOLD_AGAIN: Duration = Duration::from_secs(30);
 
 /// How often it is tried to show a result: a file may be mended meanwhile, but whoever waits for it

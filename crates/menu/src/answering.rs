@@ -13,8 +13,8 @@ use component::step::Next;
 use expr::Value;
 use message::{Fault, Kind, Origin};
 
-use crate::mask;
 use crate::machine::{MenuKey, Notice, Position, Turned};
+use crate::mask;
 use crate::once::Met;
 use crate::plan::{Choice, Input, Plan, Screen, ScreenId, Target, Then};
 use crate::render;

@@ -134,7 +134,10 @@ fn check_beginnings(plan: &Plan, document: &Node, report: &mut Report) {
     let span = |node: Option<&Node>| node.map_or(document.span, |it| it.span);
     let pushed = plan.push.iter().flat_map(|it| &it.screens);
     for (screen, _) in pushed.filter(|(screen, _)| acts(screen)) {
-        let message = format!("`{}` begins an action that nobody has asked for", name(*screen));
+        let message = format!(
+            "`{}` begins an action that nobody has asked for",
+            name(*screen)
+        );
         let at = span(document.get("push").and_then(|it| it.get("screens")));
         let diagnostic = report.error(BAD_MENU, at, message);
         diagnostic.hint("push a screen that asks, with an option that leads to the action");
@@ -143,7 +146,10 @@ fn check_beginnings(plan: &Plan, document: &Node, report: &mut Report) {
         return;
     }
     if let Some(screen) = plan.codes.screens().find(acts) {
-        let message = format!("the key `home` would begin the action of `{}` again", name(screen));
+        let message = format!(
+            "the key `home` would begin the action of `{}` again",
+            name(screen)
+        );
         let at = span(document.get("keys").and_then(|it| it.get("home")));
         let diagnostic = report.error(BAD_MENU, at, message);
         diagnostic.hint("lead the code to a screen that asks, with an option for the action");
@@ -170,10 +176,15 @@ fn check_messages(plan: &Plan, document: &Node, report: &mut Report) {
     }
     let span = match messages {
         Some(messages) => messages.span,
-        None => document.get("languages").map_or(document.span, |it| it.span),
+        None => document
+            .get("languages")
+            .map_or(document.span, |it| it.span),
     };
     let names: Vec<String> = missing.iter().map(|it| format!("`{it}`")).collect();
-    let message = format!("in `{first}` too these messages are in English: {}", names.join(", "));
+    let message = format!(
+        "in `{first}` too these messages are in English: {}",
+        names.join(", ")
+    );
     let diagnostic = report.warning(BAD_LANGUAGE, span, message);
     diagnostic.hint("write them under `messages`, in each language");
 }
@@ -184,7 +195,11 @@ fn check_input_keys(plan: &Plan, input: &Input, entry: &Entry, report: &mut Repo
         return;
     }
     let keys = &plan.keys;
-    let all = [("back", &keys.back), ("home", &keys.home), ("exit", &keys.exit)];
+    let all = [
+        ("back", &keys.back),
+        ("home", &keys.home),
+        ("exit", &keys.exit),
+    ];
     for (name, key) in all {
         let Some(key) = key.as_ref().map(|it| it.key.as_str()) else {
             continue;
@@ -193,7 +208,10 @@ fn check_input_keys(plan: &Plan, input: &Input, entry: &Entry, report: &mut Repo
         let is_padded = key.len() > 1 && key.starts_with('0') && !input.rule.is_secret();
         if !is_padded && input.rule.read(key).is_some() {
             let message = format!("`{key}` is the key `{name}`, and may be typed here too");
-            let span = entry.value.get("input").map_or(entry.key_span, |it| it.span);
+            let span = entry
+                .value
+                .get("input")
+                .map_or(entry.key_span, |it| it.span);
             let diagnostic = report.error(KEY_TAKEN, span, message);
             diagnostic.hint("choose a key such as `00` or `#`, or another range");
         }

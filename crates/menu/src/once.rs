@@ -277,12 +277,13 @@ impl Core {
         if let Some(action) = &mut known.action {
             let is = |id: &Option<String>| id.as_deref() == Some(&*action.id);
             let is_untold = is(&news.untold) && action.progress == Progress::Done;
-            if is(&told) {
+            if is(&told) && action.told.is_none() {
                 action.told = Some(Told {
                     session: session.to_text(),
                     at: services.wall().as_millis() as u64,
                 });
-            } else if is(&news.settled) {
+            } else if is(&told) || is(&news.settled) {
+                // It has been told twice, or seen.
                 known.action = None;
             } else if is_untold && action.fail_to_show() {
                 tracing::error!(

@@ -117,7 +117,8 @@ impl BeginSession {
         let to = exchange.preemptible(services, |it| self.to.make(it, services));
         let to = to.await?;
         let msisdn = expr::value::scalar_text(&to);
-        let msisdn = msisdn.ok_or_else(|| Fault::invalid("the number of the subscriber is none"))?;
+        let msisdn =
+            msisdn.ok_or_else(|| Fault::invalid("the number of the subscriber is none"))?;
         let mut variables = Vec::with_capacity(self.set.len());
         for (name, template) in &self.set {
             let value = exchange.preemptible(services, |it| template.make(it, services));

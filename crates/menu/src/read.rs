@@ -436,7 +436,8 @@ impl Reading<'_, '_> {
                 if slot.is_some_and(|it| self.secret.contains(&it)) {
                     let message = format!("`{name}` is a PIN: it cannot stand in what is dialled");
                     let diagnostic = self.context.report.error(BAD_CODE, entry.key_span, message);
-                    diagnostic.hint("ask for it on a screen: phones and networks keep what is dialled");
+                    diagnostic
+                        .hint("ask for it on a screen: phones and networks keep what is dialled");
                 }
                 slots.extend(slot);
             }

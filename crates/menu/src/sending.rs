@@ -47,9 +47,11 @@ impl Acknowledgement {
     fn to_reply(&self) -> Reply {
         match self.body.is_empty() {
             true => Reply::new(self.status),
-            false => {
-                Reply::with_content(self.status, &self.content_type, self.body.clone().into_bytes())
-            }
+            false => Reply::with_content(
+                self.status,
+                &self.content_type,
+                self.body.clone().into_bytes(),
+            ),
         }
     }
 }

@@ -55,32 +55,82 @@ pub(super) fn read(
         let message = format!("`{}` has no effect beside `dialogue`", entry.key);
         reading.refuse(entry.key_span, message, "leave it out");
     }
-    let turns = entry.value.as_sequence().unwrap_or_default();
-    let mut session = 0;
-    let turns = turns.iter().enumerate().filter_map(|(at, node)| {
-        if node.get("dial").is_some() {
-            session += 1;
-        } else if at == 0 {
+    let nodes = entry.value.as_sequence().unwrap_or_default();
+    let mut said = Said::default();
+    let mut turns = Vec::new();
+    for (at, node) in nodes.iter().enumerate() {
+        if at == 0 && node.get("dial").is_none() {
             reading.refuse(node.span, "a dialogue begins with `dial`", "");
         }
-        read_turn(node, session, base?, reading)
-    });
-    turns.collect()
+        turns.extend(said.read(node, base, reading));
+    }
+    turns
 }
 
-fn read_turn(node: &Node, session: u32, base: &Request, reading: &mut Reading<'_>) -> Option<Turn> {
-    let event = match (node.get("dial"), node.get("reply")) {
-        (Some(code), None) => SessionEvent::Dial(reading.text(code)),
-        (None, Some(reply)) => SessionEvent::Reply {
-            text: reading.text(reply),
-            sequence: None,
-        },
-        _ => {
-            let message = "a turn either dials or replies";
-            reading.refuse(node.span, message, "write `dial` or `reply`");
+/// What the gateway has said so far.
+#[derive(Default)]
+struct Said {
+    /// How many sessions there were.
+    sessions: u32,
+    /// The number of the last request within its session.
+    sequence: u64,
+    last: Option<SessionEvent>,
+}
+
+impl Said {
+    fn read(
+        &mut self,
+        node: &Node,
+        base: Option<&Request>,
+        reading: &mut Reading<'_>,
+    ) -> Option<Turn> {
+        let event = self.event(node, reading)?;
+        self.last = Some(event.clone());
+        read_turn(node, (self.sessions, event), base?, reading)
+    }
+
+    fn event(&mut self, node: &Node, reading: &mut Reading<'_>) -> Option<SessionEvent> {
+        let is = |key: &str| {
+            node.get(key)
+                .is_some_and(|it| matches!(it.value, Value::Bool(true)))
+        };
+        let given = [
+            node.get("dial").is_some(),
+            node.get("reply").is_some(),
+            is("again"),
+            is("end"),
+        ];
+        if given.iter().filter(|it| **it).count() != 1 {
+            let message = "a turn dials, replies, repeats a request, or ends the session";
+            let hint = "write one of `dial`, `reply`, `again: true` and `end: true`";
+            reading.refuse(node.span, message, hint);
             return None;
         }
-    };
+        if is("again") {
+            return self.last.clone();
+        }
+        if is("end") {
+            return Some(SessionEvent::End);
+        }
+        if let Some(code) = node.get("dial") {
+            self.sessions += 1;
+            self.sequence = 1;
+            return Some(SessionEvent::Dial(reading.text(code)));
+        }
+        self.sequence += 1;
+        Some(SessionEvent::Reply {
+            text: reading.text(node.get("reply")?),
+            sequence: Some(self.sequence),
+        })
+    }
+}
+
+fn read_turn(
+    node: &Node,
+    (session, event): (u32, SessionEvent),
+    base: &Request,
+    reading: &mut Reading<'_>,
+) -> Option<Turn> {
     let input = SessionInput {
         session: session.to_string(),
         msisdn: MSISDN.to_owned(),

@@ -97,6 +97,10 @@ pub(super) struct Turn {
     dial: Option<String>,
     /// What is typed. A key that is written as a number needs quotes when it begins with 0.
     reply: Option<Scalar>,
+    /// The gateway sends the request of the turn before once more.
+    again: Option<bool>,
+    /// The network ends the session: the subscriber has hung up, or has been away for too long.
+    end: Option<bool>,
     /// How long the subscriber takes before.
     #[schemars(extend("default" = "0s"))]
     after: Option<config::Duration>,

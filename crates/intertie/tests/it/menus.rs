@@ -3,6 +3,7 @@
 
 mod actions;
 mod gateways;
+mod sending;
 mod shared;
 mod simulator;
 

@@ -69,7 +69,11 @@ fn a_result_is_told_again_to_who_dials_at_once() {
         ("s2", false, 1, true),
     ] {
         let now = at + Duration::from_secs(seconds);
-        assert_eq!(done.is_seen(session, dials, now), is_seen, "{session} {seconds}");
+        assert_eq!(
+            done.is_seen(session, dials, now),
+            is_seen,
+            "{session} {seconds}"
+        );
     }
     // The clock has been put back.
     assert!(!done.is_seen("s2", true, Duration::ZERO));

@@ -55,7 +55,10 @@ impl Reading<'_, '_> {
                 body,
             },
             timeout: self.time(node.get("timeout"), TIMEOUT, TIMEOUT_MIN..=TIMEOUT_MAX),
-            max: node.get("max").and_then(number).map_or(MAX, |it| it as usize),
+            max: node
+                .get("max")
+                .and_then(number)
+                .map_or(MAX, |it| it as usize),
         })
     }
 

@@ -59,7 +59,8 @@ impl Reading<'_, '_> {
             let message = format!("this is longer than a page in `{name}`");
             let (encoding, units) = measure(text);
             let most = self.limit.units(encoding);
-            let hint = format!("it has {units} characters, and a page holds {most} of this alphabet");
+            let hint =
+                format!("it has {units} characters, and a page holds {most} of this alphabet");
             let diagnostic = self.context.report.error(BAD_MENU, node.span, message);
             diagnostic.hint(hint);
         }
