@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 pub const MEDIA_TYPE: &str = "application/json";
 
 /// The media type by which a request to a menu's trigger says that it is such a message, whichever
-/// gateway is configured there: that of tools. The reply is a [`Screen`] then, of the same media type.
+/// gateway is configured there: that of tools. The reply is a [`Screen`] then, of the same type.
 pub const NEUTRAL_MEDIA_TYPE: &str = "application/vnd.intertie.ussd+json";
 
 /// What a gateway tells of a session.

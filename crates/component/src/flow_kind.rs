@@ -27,8 +27,6 @@ pub struct FlowKind {
     /// The JSON Schema of its own keys, the first one included. `{"$ref": "#/$defs/step"}` stands
     /// for a step.
     pub schema: fn() -> serde_json::Value,
-    /// Keys that a later version will have: they are refused, with words of their own.
-    pub later: &'static [&'static str],
     /// Checks the document and makes what it does with a message. Every problem goes into the
     /// report; `None` only when there was one. Opens nothing.
     pub build: fn(&Node, &mut BuildContext<'_>) -> Option<Box<dyn Step>>,

@@ -16,8 +16,6 @@ pub const EXPRESSION: Code = Code::new("IT0205");
 pub const ENVIRONMENT: Code = Code::new("IT0206");
 /// A limit, time-out or size outside its range.
 pub const OUT_OF_RANGE: Code = Code::new("IT0207");
-/// A key of DESIGN's language that this version does not have.
-pub const NOT_AVAILABLE: Code = Code::new("IT0208");
 /// Nothing to run.
 pub const NO_FLOW: Code = Code::new("IT0209");
 /// A `from:` that names no trigger, several, or an unknown one.
@@ -114,10 +112,6 @@ pub const ALL: &[CodeInfo] = &[
     CodeInfo {
         code: OUT_OF_RANGE,
         title: "value out of range",
-    },
-    CodeInfo {
-        code: NOT_AVAILABLE,
-        title: "not available in this version",
     },
     CodeInfo {
         code: UNGUARDED,

@@ -72,7 +72,7 @@ pub(crate) struct Flow {
     pub connections: Connections,
     /// The names of its expressions.
     pub scope: Scope,
-    /// Its kind when it is no plain flow, such as `menu`: its messages are turns of a dialogue then.
+    /// Its kind when it is no plain flow, such as `menu`: its messages are turns of a dialogue.
     pub kind: Option<&'static str>,
     /// Its tests.
     pub tests: Vec<Arc<TestCase>>,

@@ -10,7 +10,7 @@ use config::{Node, Report, Span};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
-use crate::codes::{NOT_AVAILABLE, UNGUARDED};
+use crate::codes::UNGUARDED;
 use crate::compile::{self, Parts};
 use crate::exposure::is_local;
 
@@ -28,22 +28,11 @@ pub(crate) fn of<'a>(document: &Node, kinds: &'a [FlowKind]) -> Option<&'a FlowK
 /// Checks the keys of a document; whether they are all sound.
 pub(crate) fn check(document: &Node, kind: &FlowKind, report: &mut Report) -> bool {
     let before = report.errors();
-    let later = |key: &str| kind.later.contains(&key);
-    let entries = document.as_mapping().unwrap_or_default();
-    for entry in entries.iter().filter(|entry| later(&entry.key)) {
-        let message = format!("`{}` is not available in this version", entry.key);
-        report.error(NOT_AVAILABLE, entry.key_span, message);
-    }
-    let known = entries.iter().filter(|entry| !later(&entry.key));
-    let document = Node {
-        value: config::Value::Mapping(known.cloned().collect()),
-        span: document.span,
-    };
     let mut schema = shape(kind, Parts::default());
     if let Some(Value::Object(definitions)) = schema.get_mut("$defs") {
         definitions.insert("step".to_owned(), json!({}));
     }
-    config::check(&document, &schema, report);
+    config::check(document, &schema, report);
     report.errors() == before
 }
 

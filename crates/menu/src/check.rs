@@ -6,6 +6,7 @@ use config::{Entry, Node, Report, Span};
 use crate::codes::{BAD_LANGUAGE, BAD_MENU, DEAD_END, KEY_TAKEN, UNREACHABLE_SCREEN};
 use crate::input::Rule;
 use crate::plan::{Choice, Input, Plan, Screen, ScreenId, Then};
+use crate::read::defaults;
 
 /// Reports what is wrong with a menu as a whole.
 pub(crate) fn check(plan: &Plan, (document, nodes): (&Node, &[Entry]), report: &mut Report) {
@@ -123,8 +124,8 @@ fn at_once(plan: &Plan, from: ScreenId) -> Vec<ScreenId> {
     found
 }
 
-/// The first screen of a session is where the key `home` leads, and what a flow pushes comes without
-/// anybody having asked for it: neither may begin an action.
+/// The first screen of a session is where the key `home` leads, and what a flow pushes comes
+/// without anybody having asked for it: neither may begin an action.
 fn check_beginnings(plan: &Plan, document: &Node, report: &mut Report) {
     let acts = |id: &ScreenId| {
         let mut passed = at_once(plan, *id).into_iter();
@@ -156,11 +157,9 @@ fn check_beginnings(plan: &Plan, document: &Node, report: &mut Report) {
     }
 }
 
-/// Messages that nobody has written are in English.
+/// Messages that nobody has written are in English where their language is not known here.
 fn check_messages(plan: &Plan, document: &Node, report: &mut Report) {
-    let others = plan.languages.iter().filter(|it| !it.starts_with("en"));
-    let others: Vec<&str> = others.map(|it| &**it).collect();
-    let Some(first) = others.first() else {
+    let Some(first) = plan.languages.iter().find(|it| !defaults::has(it)) else {
         return;
     };
     let messages = document.get("messages");

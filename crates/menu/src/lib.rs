@@ -46,7 +46,6 @@ pub const KINDS: &[FlowKind] = &[FlowKind {
         build: gateway::build,
     },
     schema: shape::menu,
-    later: &[],
     build: step::build,
 }];
 

@@ -2,7 +2,7 @@
 //! anybody waits, and their result waits for the subscriber. [`action`](crate::action) decides.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use component::exchange::Exchange;
 use component::handler::{Services, until};
@@ -76,10 +76,8 @@ impl Answering<'_> {
         let (menu, services) = (self.menu, self.services);
         let shared = self.plan.sessions_in.as_ref();
         let subscriber = RecordKey::subscriber(self.msisdn);
-        let mut heard = match self.session.is_unsure {
-            true => self.session.action.clone(),
-            false => None,
-        };
+        let mut heard = self.session.action.clone();
+        heard = heard.filter(|_| self.session.is_unsure);
         let mut waited_until = None;
         loop {
             let mut entered = menu.sessions.enter(subscriber, shared, services).await?;
@@ -112,8 +110,7 @@ impl Answering<'_> {
                 }
                 (Meeting::Wait, noted) => {
                     drop(entered);
-                    let wait = self.wait_of(noted.as_ref());
-                    let until = *waited_until.get_or_insert(services.now() + wait);
+                    let until = waited_until.get_or_insert_with(|| self.wait_of(noted.as_ref()));
                     let left = until.saturating_duration_since(services.now());
                     if left.is_zero() {
                         return Ok(Met::Pending);
@@ -121,12 +118,13 @@ impl Answering<'_> {
                     menu.sessions.wait(subscriber, left, services).await;
                 }
                 (Meeting::Show, Some(noted)) => {
-                    let has_come = self.take_over(&noted)?;
+                    let met = if self.take_over(&noted)? {
+                        Met::Result
+                    } else {
+                        Met::Lost
+                    };
                     self.news.told = Some(noted.id);
-                    return Ok(match has_come {
-                        true => Met::Result,
-                        false => Met::Lost,
-                    });
+                    return Ok(met);
                 }
                 (Meeting::Unsure, Some(mut noted)) => {
                     noted.progress = Progress::Unsure;
@@ -190,9 +188,10 @@ impl Answering<'_> {
         self.plan.screen(screen)?.once.as_ref()
     }
 
-    fn wait_of(&self, action: Option<&Action>) -> Duration {
+    /// Until when an action is waited for.
+    fn wait_of(&self, action: Option<&Action>) -> Instant {
         let once = action.and_then(|it| self.once_of(it));
-        once.map_or(Duration::ZERO, |it| it.wait)
+        self.services.now() + once.map_or(Duration::ZERO, |it| it.wait)
     }
 
     /// What is noted of an action before its steps begin.

@@ -1,5 +1,6 @@
 //! A menu's document to a [`Plan`]: every problem is reported at its place.
 
+pub(crate) mod defaults;
 mod parts;
 mod screen;
 mod sending;
@@ -51,43 +52,35 @@ pub(crate) fn read(document: &Node, context: &mut BuildContext<'_>) -> Option<Pl
     let screens = read_names(nodes, context.report);
     let ussd_node = document.get("from")?.get("ussd")?;
     let [msisdn, ussd] = BUILT_IN.map(|name| context.scope.declare(name));
-    let translations = match document.get("texts") {
-        Some(texts) => Some(Translations::read(texts, &languages.names, context)?),
-        None => None,
-    };
+    let texts = document.get("texts");
+    let texts = texts.map(|it| Translations::read(it, &languages.names, context));
+    if matches!(texts, Some(None)) {
+        return None;
+    }
     let mut reading = Reading {
         context,
         languages,
-        translations,
+        translations: texts.flatten(),
         transliterates,
         limit: read_limit(ussd_node),
         screens,
         secret: Vec::new(),
     };
-    // Every name may be used on every screen: where it has no value yet it is null.
-    reading.declare_all(nodes, ussd_node);
-    if let Some(steps) = document.get("on_end") {
-        reading.declare_within(steps);
-    }
-    if let Some(push) = document.get("push") {
-        reading.declare_pushed(push);
-    }
+    reading.declare_all((document, nodes), ussd_node);
     let keys = reading.read_keys(document.get("keys"));
     let messages = reading.read_messages(document.get("messages"));
     let sessions = document.get("sessions");
-    let minutes = |minutes: u64| Duration::from_secs(60 * minutes);
-    let timeout = sessions.and_then(|it| it.get("timeout"));
-    let range = Duration::from_secs(10)..=minutes(60);
-    let timeout = reading.time(timeout, minutes(3), range);
+    let timeout = reading.read_timeout(sessions);
     let resume = reading.read_resume(sessions, keys.as_ref());
     let on_end = reading.read_on_end(document);
     let read: Vec<_> = nodes.iter().map(|it| reading.read_screen(it)).collect();
     let codes = reading.read_codes(ussd_node.get("codes")?);
     let screens = read.into_iter().collect::<Option<Vec<_>>>()?;
-    let answers = document.get("answers");
-    let answers = answers.map(|it| reading.read_answers(it));
-    let push = document.get("push").map(|it| reading.read_push(it));
-    let kept = reading.kept();
+    let answers = document
+        .get("answers")
+        .and_then(|it| reading.read_answers(it));
+    let push = document.get("push").and_then(|it| reading.read_push(it));
+    let slots = reading.slots((msisdn?, ussd?), nodes, ussd_node);
     let sessions_in = sessions.and_then(|it| reading.read_place(it));
     let languages = reading.languages.names.clone();
     let has_actions = screens.iter().any(|screen| screen.once.is_some());
@@ -107,17 +100,13 @@ pub(crate) fn read(document: &Node, context: &mut BuildContext<'_>) -> Option<Pl
         sessions_max: read_max(sessions),
         durability: read_durability(sessions),
         sessions_in,
-        answers: answers.flatten(),
-        push: push.flatten(),
+        answers: document
+            .get("answers")
+            .and_then(|it| reading.read_answers(it)),
+        push: document.get("push").and_then(|it| reading.read_push(it)),
         line_break: LineBreak::of(ussd_node),
         country: text_of(ussd_node.get("country")),
-        slots: Slots {
-            msisdn: msisdn?,
-            ussd: ussd?,
-            kept,
-            chosen: reading.chosen(nodes, ussd_node),
-            secret: reading.secret.clone(),
-        },
+        slots,
     };
     if let Some(translations) = &reading.translations {
         translations.warn_unused(reading.context.report);
@@ -145,6 +134,22 @@ fn read_durability(sessions: Option<&Node>) -> Durability {
 }
 
 impl Reading<'_, '_> {
+    /// Where the values of names lie.
+    fn slots(
+        &mut self,
+        (msisdn, ussd): (usize, usize),
+        screens: &[Entry],
+        trigger: &Node,
+    ) -> Slots {
+        Slots {
+            msisdn,
+            ussd,
+            kept: self.kept(),
+            chosen: self.chosen(screens, trigger),
+            secret: self.secret.clone(),
+        }
+    }
+
     /// The variables that subscribers choose, but for secrets.
     fn chosen(&mut self, screens: &[Entry], ussd: &Node) -> Vec<Arc<str>> {
         let inputs = screens.iter().filter_map(|it| it.value.get("input"));
@@ -228,8 +233,9 @@ fn read_limit(ussd: &Node) -> Limit {
 }
 
 impl Reading<'_, '_> {
-    /// Makes all names of the menu known before anything is read that may use them.
-    fn declare_all(&mut self, screens: &[Entry], ussd: &Node) {
+    /// Makes all names of the menu known before anything is read that may use them: each may be
+    /// used on every screen, and is null where it has no value yet.
+    fn declare_all(&mut self, (document, screens): (&Node, &[Entry]), ussd: &Node) {
         for screen in screens {
             if let Some(name) = screen.value.get("input").and_then(|it| it.get("as")) {
                 self.declare(name);
@@ -258,6 +264,12 @@ impl Reading<'_, '_> {
             for name in pattern.iter().flat_map(Pattern::parameters) {
                 self.declare_named(name, entry.key_span);
             }
+        }
+        if let Some(steps) = document.get("on_end") {
+            self.declare_within(steps);
+        }
+        if let Some(push) = document.get("push") {
+            self.declare_pushed(push);
         }
     }
 
@@ -384,6 +396,13 @@ impl Reading<'_, '_> {
             self.context.report.error(BAD_MENU, node.span, message);
         }
         time.0
+    }
+
+    /// How long a session lasts without a key.
+    fn read_timeout(&mut self, sessions: Option<&Node>) -> Duration {
+        let minutes = |minutes: u64| Duration::from_secs(60 * minutes);
+        let node = sessions.and_then(|it| it.get("timeout"));
+        self.time(node, minutes(3), Duration::from_secs(10)..=minutes(60))
     }
 
     /// How long a session that was dropped can be resumed.

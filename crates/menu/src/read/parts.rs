@@ -3,6 +3,7 @@
 use config::Node;
 
 use super::Reading;
+use super::defaults::{self, Defaults};
 use crate::codes::BAD_MENU;
 use crate::plan::{Keys, LabelledKey, Messages, PerLanguage};
 use crate::text::{Footers, join_line};
@@ -17,8 +18,8 @@ impl Reading<'_, '_> {
         };
         let (more, back, home, exit) = (read("more"), read("back"), read("home"), read("exit"));
         let keys = Keys {
-            more: more.unwrap_or_else(|| default_key("98", "More")),
-            page_back: back.clone().unwrap_or_else(|| default_key("99", "Back")),
+            more: more.unwrap_or_else(|| self.default_key("98", |it| it.more)),
+            page_back: (back.clone()).unwrap_or_else(|| self.default_key("99", |it| it.back)),
             back,
             home,
             exit,
@@ -53,36 +54,33 @@ impl Reading<'_, '_> {
     }
 
     pub fn read_messages(&mut self, node: Option<&Node>) -> Option<Messages> {
-        let count = self.languages.names.len();
-        let mut read = |name: &str, default: &str| {
-            let node = node.and_then(|it| it.get(name));
-            match node {
-                Some(node) => self.message(node),
-                None => Some(PerLanguage(vec![default.to_owned(); count])),
-            }
+        let mut read = |name: &str, default: fn(&Defaults) -> &'static str| match node
+            .and_then(|it| it.get(name))
+        {
+            Some(node) => self.message(node),
+            None => Some(self.default_of(default)),
         };
-        let messages = Messages {
-            choose: read("choose", "Please try again.")?,
-            unknown: read("unknown", "The session is over. Please dial again.")?,
-            failed: read(
-                "failed",
-                "The service is not available. Please try again later.",
-            )?,
-            exit: read("exit", "Goodbye.")?,
-            pending: read("pending", "Please wait a moment, then dial again.")?,
-            lost: read(
-                "lost",
-                "What became of your last request cannot be shown here. Please ask our service.",
-            )?,
-            resumed: read("resumed", "Welcome back.")?,
-        };
-        Some(messages)
+        Some(Messages {
+            choose: read("choose", |it| it.choose)?,
+            unknown: read("unknown", |it| it.unknown)?,
+            failed: read("failed", |it| it.failed)?,
+            exit: read("exit", |it| it.exit)?,
+            pending: read("pending", |it| it.pending)?,
+            lost: read("lost", |it| it.lost)?,
+            resumed: read("resumed", |it| it.resumed)?,
+        })
     }
-}
 
-fn default_key(key: &str, text: &str) -> LabelledKey {
-    LabelledKey {
-        key: key.to_owned(),
-        text: PerLanguage(vec![text.to_owned()]),
+    /// A text that nobody has written, in each language.
+    fn default_of(&self, text: fn(&Defaults) -> &'static str) -> PerLanguage<String> {
+        let names = self.languages.names.iter();
+        PerLanguage(names.map(|it| text(defaults::of(it)).to_owned()).collect())
+    }
+
+    fn default_key(&self, key: &str, text: fn(&Defaults) -> &'static str) -> LabelledKey {
+        LabelledKey {
+            key: key.to_owned(),
+            text: self.default_of(text),
+        }
     }
 }
