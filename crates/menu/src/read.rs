@@ -76,10 +76,6 @@ pub(crate) fn read(document: &Node, context: &mut BuildContext<'_>) -> Option<Pl
     let read: Vec<_> = nodes.iter().map(|it| reading.read_screen(it)).collect();
     let codes = reading.read_codes(ussd_node.get("codes")?);
     let screens = read.into_iter().collect::<Option<Vec<_>>>()?;
-    let answers = document
-        .get("answers")
-        .and_then(|it| reading.read_answers(it));
-    let push = document.get("push").and_then(|it| reading.read_push(it));
     let slots = reading.slots((msisdn?, ussd?), nodes, ussd_node);
     let sessions_in = sessions.and_then(|it| reading.read_place(it));
     let languages = reading.languages.names.clone();

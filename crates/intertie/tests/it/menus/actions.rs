@@ -326,7 +326,7 @@ fn the_language_is_remembered_and_a_dropped_session_goes_on() {
     // The connection is lost; the same subscriber dials.
     assert_eq!(
         counter.send("s2", ""),
-        "CON Welcome back.\nKiasi gani?\n00. Nyumbani"
+        "CON Karibu tena.\nKiasi gani?\n00. Nyumbani"
     );
     assert_eq!(counter.send("s2", "50"), "END Umenunua 50: 77.");
     assert_eq!(counter.send("s2b", ""), "END Umenunua 50: 77.");
@@ -337,7 +337,7 @@ fn the_language_is_remembered_and_a_dropped_session_goes_on() {
     counter.send("s4", "1");
     assert_eq!(
         counter.send("s5", ""),
-        "CON Welcome back.\nKiasi gani?\n00. Nyumbani"
+        "CON Karibu tena.\nKiasi gani?\n00. Nyumbani"
     );
     assert_eq!(counter.send("s5", "00"), "CON Muda\n1. Nunua\n2. Kiswahili");
     assert_eq!(
