@@ -19,7 +19,7 @@ type Prefix = [u8; 32];
 
 /// From one look at all that there is to the next.
 const EVERY: Duration = Duration::from_secs(24 * 3600);
-/// How many values are looked at together, and how long it takes to the next ones.
+/// How many values are looked at together, and how long it takes at least to the next ones.
 const PAGE: usize = 1000;
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -28,9 +28,10 @@ const PAUSE: Duration = Duration::from_secs(1);
 pub(super) struct Scopes {
     /// With how many have each.
     live: Mutex<HashMap<Prefix, usize>>,
-    /// Held from the look at some values until those of no scope are deleted, and by whoever reads
-    /// a scope that is new: so nobody writes a value of it before that is deleted.
-    turn: tokio::sync::Mutex<()>,
+    /// The last key that has been looked at. It is held from the look at some values until those of
+    /// no scope are deleted, and by whoever reads a scope that is new: so nobody writes a value of
+    /// it before that is deleted.
+    turn: tokio::sync::Mutex<Option<Bytes>>,
     /// When the next look is due: milliseconds of the time of day.
     due: AtomicU64,
 }
@@ -57,15 +58,16 @@ impl Scopes {
     }
 
     /// Waits until nobody deletes.
-    pub async fn turn(&self) -> tokio::sync::MutexGuard<'_, ()> {
+    pub async fn turn(&self) -> tokio::sync::MutexGuard<'_, Option<Bytes>> {
         self.turn.lock().await
     }
 
-    /// Looks for what menus have left, beside whoever asks, at the start and once a day.
+    /// Looks for what menus have left, beside whoever asks, at the start and once a day: at some
+    /// values each time, so that no shutdown waits for it.
     pub fn sweep_when_due(scopes: &Arc<Self>, keyed: &Keyed, services: &dyn Services) {
         let now = services.wall();
-        let (due, next) = (scopes.due.load(Ordering::Relaxed), now + EVERY);
-        let (order, next) = (Ordering::Relaxed, next.as_millis() as u64);
+        let due = scopes.due.load(Ordering::Relaxed);
+        let (next, order) = ((now + PAUSE).as_millis() as u64, Ordering::Relaxed);
         let is_due = due <= now.as_millis() as u64
             && scopes.due.compare_exchange(due, next, order, order).is_ok();
         if !is_due {
@@ -74,39 +76,40 @@ impl Scopes {
         let (scopes, keyed) = (Arc::clone(scopes), keyed.clone());
         services.spawn(Box::new(|services| {
             Box::pin(async move {
-                if let Err(refusal) = scopes.sweep(&keyed, services).await {
-                    tracing::debug!(target: "menu", %refusal, "old sessions are not deleted");
+                match scopes.sweep(&keyed, services.wall()).await {
+                    Ok(true) => {}
+                    Ok(false) => {
+                        let next = services.wall() + EVERY;
+                        scopes.due.store(next.as_millis() as u64, Ordering::Relaxed);
+                    }
+                    Err(refusal) => {
+                        tracing::debug!(target: "menu", %refusal, "old sessions are not deleted");
+                    }
                 }
             })
         }));
     }
 
-    /// Deletes what belongs to no scope and whose time is over.
-    pub async fn sweep(&self, keyed: &Keyed, services: &dyn Services) -> Result<(), Refusal> {
-        let mut after: Option<Bytes> = None;
-        loop {
-            let turn = self.turn().await;
-            let page = keyed.scan(TABLE, b"", after.as_deref(), PAGE).await?;
-            let Some((last, _)) = page.last() else {
-                return Ok(());
-            };
-            after = Some(last.clone());
-            let now = services.wall();
-            let is_over = |value: &[u8]| slots::expires(value).is_none_or(|it| it <= now);
-            let left = page.iter().filter(|(_, value)| is_over(value));
-            let left = left.filter(|(name, _)| !self.has(name));
-            let changes: Vec<Change> = left
-                .map(|(name, _)| Change::Delete {
-                    table: TABLE.into(),
-                    key: name.clone(),
-                })
-                .collect();
-            if !changes.is_empty() {
-                keyed.write_with(changes, Durability::Process).await?;
-            }
-            drop(turn);
-            services.sleep(PAUSE).await;
+    /// Deletes what belongs to no scope and whose time is over, among the next values; whether
+    /// there are more of them.
+    pub async fn sweep(&self, keyed: &Keyed, now: Duration) -> Result<bool, Refusal> {
+        let mut last = self.turn().await;
+        let page = keyed.scan(TABLE, b"", last.as_deref(), PAGE).await?;
+        let is_over = |value: &[u8]| slots::expires(value).is_none_or(|it| it <= now);
+        let left = page.iter().filter(|(_, value)| is_over(value));
+        let left = left.filter(|(name, _)| !self.has(name));
+        let changes: Vec<Change> = left
+            .map(|(name, _)| Change::Delete {
+                table: TABLE.into(),
+                key: name.clone(),
+            })
+            .collect();
+        if !changes.is_empty() {
+            keyed.write_with(changes, Durability::Process).await?;
         }
+        // The page is one allocation, of which the key must not keep all.
+        *last = page.last().map(|(key, _)| Bytes::copy_from_slice(key));
+        Ok(last.is_some())
     }
 
     /// Whether somebody has the scope of a key.
