@@ -48,7 +48,7 @@ fn set(disk: &SimDisk, number: u64, bytes: &[u8]) {
     }
 }
 
-/// A commit may fail behind its last `fsync`: of a file that has become smaller the end is cut then.
+/// A commit may fail behind its last `fsync`: the end of a file that is to be smaller is cut then.
 #[test]
 fn commit_that_fails_when_it_is_durable_loses_nothing_behind_it() {
     let disk = SimDisk::new(1);

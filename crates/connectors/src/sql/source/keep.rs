@@ -118,8 +118,9 @@ mod tests {
         assert_eq!(found, format!("select top (1) id {wanted}"));
         let bounded = "select top 5 \"a b\" from t where a > :cursor order by 1";
         let found = peek(bounded, "a b", Dialect::SqlServer);
-        let wanted = "select top (1) [a b] from (select top 5 \"a b\" from t where a > @P1 order by \
-                      1\n) as intertie_rows order by [a b]";
+        let wanted = "select top (1) [a b] \
+                      from (select top 5 \"a b\" from t where a > @P1 order by 1\n) \
+                      as intertie_rows order by [a b]";
         assert_eq!(
             (&*found.text, found.names),
             (wanted, vec!["cursor".to_owned()])
