@@ -124,6 +124,15 @@ pub(crate) fn source(
     definition: &SourceDefinition,
     yaml: &str,
 ) -> Result<Arc<dyn Source>, Vec<String>> {
+    source_of(definition, yaml, connections)
+}
+
+/// The same with these connections.
+pub(crate) fn source_of(
+    definition: &SourceDefinition,
+    yaml: &str,
+    connections: impl FnOnce(config::Span) -> Connections,
+) -> Result<Arc<dyn Source>, Vec<String>> {
     let (node, sources, source, mut report) = parse(yaml);
     let connections = connections(node.span);
     let (flow, states): (Arc<str>, _) = ("test".into(), States::default());
@@ -231,6 +240,8 @@ pub(crate) struct StandIn {
     pub resources: Resources,
     /// Whether no time passes, so that nothing takes too long; else a wait is over at once.
     pub is_timeless: bool,
+    /// Whether waits take as long as they do.
+    pub is_timed: bool,
 }
 
 impl StandIn {
@@ -252,9 +263,10 @@ impl Services for StandIn {
         Box::pin(async { Ok(reply) })
     }
 
-    fn sleep(&self, _: Duration) -> LocalFuture<'static, ()> {
+    fn sleep(&self, time: Duration) -> LocalFuture<'static, ()> {
         match self.is_timeless {
             true => Box::pin(std::future::pending()),
+            false if self.is_timed => Box::pin(tokio::time::sleep(time)),
             false => Box::pin(async {}),
         }
     }

@@ -30,7 +30,7 @@ pub(crate) fn file_name(number: u64) -> String {
 }
 
 /// What may be in a folder: its name there, and the version of its format that is written.
-const PARTS: [(&str, u32); 3] = [("store", 2), ("topics", 2), ("keyed", 3)];
+const PARTS: [(&str, u32); 3] = [("store", 2), ("topics", 2), ("keyed", 4)];
 /// The version from which on a part is named when all of it is there.
 const NAMED_WHEN_MADE: u32 = 2;
 /// The file of keyed state.
@@ -243,13 +243,18 @@ impl Place for KeyedFile {
     }
 
     fn ahead(&mut self, make: bool) -> io::Result<Option<Box<dyn DiskFile>>> {
+        let path = self.path.with_extension("log");
         let mut options = private();
         let options = options.read(true).write(true).create(make).truncate(false);
-        match options.open(self.path.with_extension("log")) {
-            Ok(file) => Ok(Some(Box::new(file))),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
+        let file = match options.open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        if make {
+            path.parent().map_or(Ok(()), sync_folder)?;
         }
+        Ok(Some(Box::new(file)))
     }
 
     fn path(&self) -> PathBuf {

@@ -10,6 +10,7 @@
 
 mod ahead;
 mod backend;
+mod database;
 mod keeper;
 
 use std::io;
@@ -98,7 +99,8 @@ pub(crate) trait Place: Send {
     /// What has been begun is the file from now on, also after a crash.
     fn finish(&mut self) -> io::Result<()>;
 
-    /// Opens the log beside the file; `None` when it is not there and is not to be made.
+    /// Opens the log beside the file; `None` when it is not there and is not to be made. One that
+    /// is made is there after a crash too.
     fn ahead(&mut self, make: bool) -> io::Result<Option<Box<dyn DiskFile>>>;
 
     /// Its path, for what is said about it.
@@ -272,5 +274,39 @@ impl Keyed {
 
     async fn ask<T>(&self, command: impl FnOnce(Answer<T>) -> Command) -> Result<T, Refusal> {
         asking::ask(&self.0.commands, command).await
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod testing {
+    //! Keyed state as earlier versions wrote it.
+
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
+
+    use super::Change;
+    use super::ahead::frame;
+    use super::backend::Backend;
+    use super::database::{LogMark, Tag, write};
+    use crate::disk::DiskFile;
+
+    /// Writes a database of version 3 with these changes, at this generation; gives the bytes of the
+    /// log beside it with these frames.
+    pub fn old_folder(
+        file: Box<dyn DiskFile>,
+        changes: &[Change],
+        generation: u64,
+        frames: &[Vec<Change>],
+    ) -> Vec<u8> {
+        let mark = LogMark {
+            generation,
+            tag: Tag::Absent,
+        };
+        let backend = Backend::new(file, Arc::new(AtomicBool::new(false)));
+        let database = redb::Database::builder()
+            .create_with_backend(backend)
+            .unwrap();
+        write(&database, changes.iter().map(Change::parts), Some(mark)).unwrap();
+        frames.iter().flat_map(|it| frame(mark, it)).collect()
     }
 }

@@ -1,9 +1,12 @@
 //! The sessions of menus, and what is kept of their subscribers: one request at a time works on
 //! each. They are in memory and, where there is one, in the data folder (`embedded`), or in a store
-//! that several engines share; there a lease keeps the other engines out (`lease`).
+//! that several engines share; there a lease keeps the other engines out (`lease`). What menus have
+//! left that are gone is deleted (`leftovers`).
 
 mod embedded;
 mod lease;
+mod leftovers;
+mod slots;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,8 +21,9 @@ use sha2::{Digest, Sha256};
 use steps::KeyedStateHandle;
 use tokio::sync::{OwnedMutexGuard, watch};
 
-use embedded::Embedded;
+use embedded::{Disk, Embedded};
 use lease::Lease;
+use leftovers::Scopes;
 
 /// How long a session is known behind its end, so that requests that are repeated or late are told
 /// from new ones.
@@ -137,15 +141,10 @@ impl Stored {
     }
 }
 
-/// Until when the record is needed that was encoded so.
+/// Until when the record is needed that was encoded so: it may go before its time then.
 fn until(bytes: &[u8]) -> Option<Duration> {
     let until = bytes.first_chunk().map(|it| u64::from_be_bytes(*it))?;
     Some(Duration::from_millis(until))
-}
-
-/// Whether a record that was encoded so is not needed any more: it may go before its time.
-fn is_over(bytes: &[u8], now: Duration) -> bool {
-    until(bytes).is_none_or(|until| until <= now)
 }
 
 type Lock = Arc<tokio::sync::Mutex<()>>;
@@ -174,9 +173,12 @@ impl State for Sessions {
 impl Sessions {
     /// Those of a menu of this name: in the data folder when there are `states` to find it by.
     pub fn new(states: Option<&States>, menu: &str) -> Self {
-        let embedded = |scope| {
-            let disk = states.map(|states| KeyedStateHandle::new(states, true));
-            Embedded::new(disk, scope, is_over)
+        let embedded = |prefix| {
+            let disk = states.map(|states| Disk {
+                state: KeyedStateHandle::new(states, true),
+                scope: Scopes::of(states).add(prefix),
+            });
+            Embedded::new(disk, |bytes| until(bytes).unwrap_or_default())
         };
         Self {
             menu: menu.into(),
@@ -225,11 +227,13 @@ impl Sessions {
         services: &'a dyn Services,
     ) -> Result<Entered<'a>, Fault> {
         let lock = Arc::clone(self.locks().entry(key).or_default());
-        let locked = Locked {
+        // First: whoever waits may be dropped.
+        let mut locked = Locked {
             sessions: self,
             key,
-            guard: Some(lock.lock_owned().await),
+            guard: None,
         };
+        locked.guard = Some(lock.lock_owned().await);
         // Whoever stands in for other systems has none of them.
         let shared = shared.filter(|_| !services.stands_in());
         let (store, name) = self.place(key, shared);

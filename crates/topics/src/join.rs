@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use message::memory::{self, Intake, NoRoom, Reservation};
+use message::memory::{self, Budget, Intake, NoRoom, Reservation};
 
 use crate::channel::{Channel, Moment, Reset, StreamEnd};
 use crate::event::EventId;
@@ -26,6 +26,8 @@ const PIECE_EVALUATED: usize = 16 * 1024;
 /// After how many bytes that expressions have made these are written: what a subscriber has while
 /// it waits for its next turn.
 const OUT_EVALUATED: usize = 4 * 1024;
+/// Room is reserved in multiples of this: as little as [`memory::FREE`] would not be counted.
+const ROOM_STEP: usize = 2 * memory::FREE;
 /// How often is looked whether there is room for what a subscriber has missed.
 const LOOK: Duration = Duration::from_millis(100);
 /// How long a subscriber waits until its expressions have come to the event that it has had.
@@ -76,9 +78,53 @@ pub(crate) struct Joining {
     most: Option<u64>,
     /// Where it is going to join the ring of several topics.
     target: Option<Moment>,
-    /// Room in the budget for bodies for what is written next.
-    room: Option<Reservation>,
+    room: Room,
+}
+
+/// Room in the budget for bodies for what is written next.
+struct Room {
+    budget: &'static Budget,
     intake: Intake,
+    reserved: Option<Reservation>,
+    /// How many bytes are reserved.
+    bytes: usize,
+}
+
+impl Room {
+    fn new(budget: &'static Budget) -> Self {
+        Self {
+            budget,
+            intake: Intake::new(budget),
+            reserved: None,
+            bytes: 0,
+        }
+    }
+
+    /// Has at least so many bytes reserved, but for as few as are free; whether there is room.
+    fn extend(&mut self, bytes: usize) -> bool {
+        if bytes <= self.bytes.max(memory::FREE) {
+            return true;
+        }
+        let missing = (bytes - self.bytes).next_multiple_of(ROOM_STEP);
+        let taken = match self.intake.take(missing as u64) {
+            Ok(taken) => taken,
+            Err(NoRoom::Now { .. }) => return false,
+            // Nobody could ever have such a snapshot, whose size the topic allows.
+            Err(NoRoom::Never) => Some(self.budget.take_anyway(missing as u64)),
+        };
+        match (&mut self.reserved, taken) {
+            (Some(reserved), Some(taken)) => reserved.merge(taken),
+            (reserved, taken) => *reserved = taken.or(reserved.take()),
+        }
+        self.bytes += missing;
+        true
+    }
+
+    /// What is reserved; none is from then on.
+    fn take(&mut self) -> Option<Reservation> {
+        self.bytes = 0;
+        self.reserved.take()
+    }
 }
 
 impl Joining {
@@ -94,9 +140,15 @@ impl Joining {
             window: None,
             most: None,
             target: None,
-            room: None,
-            intake: Intake::default(),
+            room: Room::new(memory::bodies()),
         }
+    }
+
+    /// Has it take room in another budget.
+    #[cfg(test)]
+    pub fn with_budget(mut self, budget: &'static Budget) -> Self {
+        self.room = Room::new(budget);
+        self
     }
 
     /// Lets it have that many events more than it has acknowledged.
@@ -153,6 +205,9 @@ impl Joining {
                 return Ok(Step::Write(piece));
             }
             if !self.may_go_on() {
+                if self.out.is_empty() {
+                    drop(self.room.take());
+                }
                 return Ok(Step::Full);
             }
             if self.reserve(PIECE) {
@@ -163,24 +218,10 @@ impl Joining {
         }
     }
 
-    /// Reserves room in the budget for bodies for so many bytes more that are to be written;
+    /// Reserves room in the budget for bodies for what is to be written, and so many bytes more;
     /// whether there is any. What expressions make has a budget of its own.
     fn reserve(&mut self, bytes: usize) -> bool {
-        if self.channel.has_expressions() {
-            return true;
-        }
-        let bytes = bytes as u64;
-        let taken = match self.intake.take(bytes) {
-            Ok(taken) => taken,
-            Err(NoRoom::Now { .. }) => return false,
-            // Nobody could ever have such a snapshot, whose size the topic allows.
-            Err(NoRoom::Never) => Some(memory::bodies().take_anyway(bytes)),
-        };
-        match (&mut self.room, taken) {
-            (Some(room), Some(taken)) => room.merge(taken),
-            (room, taken) => *room = taken.or(room.take()),
-        }
-        true
+        self.channel.has_expressions() || self.room.extend(self.out.len() + bytes)
     }
 
     /// What can be written before there is room for more. Else it waits for a moment.
@@ -188,6 +229,8 @@ impl Joining {
         if !self.out.is_empty() {
             return Ok(Some(self.seal()));
         }
+        // Whoever waits keeps nothing from the others.
+        drop(self.room.take());
         tokio::time::sleep(LOOK).await;
         match self.channel.is_over() {
             true => Err(StreamEnd::Stop),

@@ -204,11 +204,14 @@ fn read_mark(
             }
             let start = read_start(node, report)?;
             let keep = Keep::new(read_table(config, report)?, database.dialect);
+            let mut peek = keep::peek(&config.query.value, &cursor.value, database.dialect);
+            peek.arguments_from = query.arguments_from.clone();
             Some(Mark::Cursor {
                 column: cursor.value.clone(),
                 start,
                 keep: Box::new(keep),
                 creates: config.create.as_ref().is_some_and(|it| it.value),
+                peek,
             })
         }
         (None, Some(after)) => {
@@ -279,3 +282,6 @@ fn read_table<'a>(config: &'a SourceConfig, report: &mut Report) -> Option<&'a s
     }
     Some(&table.value)
 }
+
+#[cfg(test)]
+mod tests;

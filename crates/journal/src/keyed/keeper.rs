@@ -1,6 +1,6 @@
 //! The thread that has the file of keyed state.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,38 +9,23 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Instant;
 
 use bytes::Bytes;
-use redb::{
-    Database, DatabaseError, ReadableDatabase, StorageError, Table, TableDefinition, TableError,
-};
+use redb::{Database, DatabaseError, StorageError};
 use tokio::sync::oneshot;
 
-use super::ahead::WriteAhead;
+use super::ahead::{LogContent, LogEnd, WriteAhead};
 use super::backend::Backend;
+use super::database::{LogMark, Tag, get, scan, write};
 use super::{Change, Durability, Place};
 use crate::asking::Answer;
 use crate::backlog::Queued;
 use crate::disk::DiskFile;
-use crate::error::{OpenError, Refusal};
-use crate::log::write_again;
+use crate::error::{OpenError, RESTORE, Refusal};
+use crate::log::{chance, write_again};
 
 /// The most bytes that `redb` keeps in memory of the file.
 const CACHE_MAX: usize = 16 << 20;
 /// The most requests that are answered together.
 const ROUND_MAX: usize = 4096;
-/// About how many bytes are given at once.
-const SCAN_MAX: usize = 16 << 20;
-
-/// What is said of a file that has lost all that stood in it.
-const MISSING: &str = "it is missing; put the data folder back from a copy, or accept the loss \
-                       with `--accept-data-loss`";
-const EMPTY: &str = "it is empty; put the data folder back from a copy, or accept the \
-                     loss with `--accept-data-loss`";
-
-/// The table that says which generation of the log beside the file counts, and its only key.
-const GENERATIONS: &str = "write-ahead";
-const GENERATION: &[u8] = b"generation";
-
-type Definition<'a> = TableDefinition<'a, &'static [u8], &'static [u8]>;
 
 /// What is asked of the thread.
 pub(super) enum Command {
@@ -97,38 +82,88 @@ impl Keeper {
             staged: Vec::new(),
             closing: None,
         };
+        let was_made = keeper.place.is_made();
         let database = keeper.open_database(true)?;
-        keeper.take_along(&database)?;
+        keeper.take_along(&database, was_made)?;
         keeper.database = Some(database);
         Ok(keeper)
     }
 
-    /// Has in the database what an earlier process has left in the log beside it.
-    fn take_along(&mut self, database: &Database) -> Result<(), OpenError> {
-        let lost = |error: redb::Error| OpenError::Keyed(self.path.clone(), error.to_string());
-        let generation = get(database, GENERATIONS, GENERATION).map_err(lost)?;
-        let generation =
-            generation.and_then(|it| it.first_chunk().map(|it| u64::from_le_bytes(*it)));
-        let generation = generation.unwrap_or_default();
-        let file = self
-            .place
-            .ahead(false)
-            .map_err(self.doing("open the log of"))?;
-        let Some(file) = file else {
-            self.ahead.begin(generation);
-            return Ok(());
+    /// Has in the database what an earlier process has left in the log beside it. The log of a
+    /// database that is new, or whose loss is accepted, may be missing.
+    fn take_along(&mut self, database: &Database, was_made: bool) -> Result<(), OpenError> {
+        let mark = self.mark_of(database)?;
+        let file = self.place.ahead(false);
+        let file = file.map_err(self.doing("open the log of"))?;
+        let content = match (&file, mark.tag) {
+            (_, Tag::Unused) => {
+                self.ahead.file = file;
+                self.ahead.begin(mark);
+                return Ok(());
+            }
+            (None, _) => {
+                self.miss_log(mark, was_made)?;
+                LogContent::default()
+            }
+            (Some(file), _) => {
+                let content = WriteAhead::read(&**file, mark);
+                content.map_err(self.doing("read the log of"))?
+            }
         };
-        let values = WriteAhead::read(&*file, generation);
-        let values = values.map_err(self.doing("read the log of"))?;
+        self.report(content.end);
         // Also where it has nothing: what stands in it must not follow what is written anew.
-        let next = generation + 1;
-        let changes = values.iter();
+        let next = mark.next(Tag::Unused);
+        let changes = content.values.iter();
         let changes = changes.map(|((table, key), value)| (table, key, value.as_ref()));
         let written = write(database, changes, Some(next));
         written.map_err(|error| self.doing("write to")(std::io::Error::other(error)))?;
-        self.ahead.file = Some(file);
+        self.ahead.file = file;
         self.ahead.begin(next);
         Ok(())
+    }
+
+    /// What the database says of the log beside it.
+    fn mark_of(&self, database: &Database) -> Result<LogMark, OpenError> {
+        let mark = LogMark::read(database);
+        mark.map_err(|error| OpenError::Keyed(self.path.clone(), error.to_string()))
+    }
+
+    /// The log is not there. Where it may have had changes that were acknowledged, that is refused,
+    /// or told where loss is accepted.
+    fn miss_log(&self, mark: LogMark, was_made: bool) -> Result<(), OpenError> {
+        let log = self.path.with_extension("log");
+        match mark.tag {
+            Tag::Random(_) if was_made => {
+                let why = format!("it is missing, with changes of the last second; {RESTORE}");
+                return Err(OpenError::Keyed(log, why));
+            }
+            // Version 3 of the part did not note whether it was needed.
+            Tag::Absent if mark.generation == 0 => {}
+            _ => tracing::warn!(
+                file = %log.display(),
+                "the log beside keyed state is missing: its last changes may be lost"
+            ),
+        }
+        Ok(())
+    }
+
+    /// Says where the log ends otherwise than it should.
+    fn report(&self, end: LogEnd) {
+        let file = self.path.with_extension("log");
+        let file = file.display();
+        match end {
+            LogEnd::Whole => {}
+            LogEnd::Torn(at) => tracing::warn!(
+                %file, at,
+                "the log beside keyed state ends with a change that is not whole, which is left \
+                 out: it was being written when the process or the machine stopped"
+            ),
+            LogEnd::Broken(at) => tracing::error!(
+                %file, at,
+                "the log beside keyed state is damaged: there are changes behind the damage, \
+                 which are lost"
+            ),
+        }
     }
 
     /// Opens the file. At the start all of it is written again: after a failed `fsync` the system
@@ -139,12 +174,12 @@ impl Keeper {
         let lost = |why: &str| OpenError::Keyed(path, why.to_owned());
         let file = match opened {
             Some(file) => file,
-            None if self.place.is_made() => return Err(lost(MISSING)),
+            None if self.place.is_made() => return Err(lost(&format!("it is missing; {RESTORE}"))),
             None => self.make()?,
         };
         // It gets its name when something stands in it.
         if file.size().map_err(self.doing("read"))? == 0 {
-            return Err(lost(EMPTY));
+            return Err(lost(&format!("it is empty; {RESTORE}")));
         }
         if is_start {
             let size = file.size().map_err(self.doing("read"))?;
@@ -162,7 +197,11 @@ impl Keeper {
     /// then never taken for one that is damaged.
     fn make(&mut self) -> Result<Box<dyn DiskFile>, OpenError> {
         let begun = self.place.begin().map_err(self.doing("make"))?;
-        drop(self.with(begun)?);
+        let database = self.with(begun)?;
+        let mark = LogMark::default().next(Tag::Unused);
+        let written = write(&database, std::iter::empty(), Some(mark));
+        written.map_err(|error| self.doing("make")(std::io::Error::other(error)))?;
+        drop(database);
         self.place.finish().map_err(self.doing("make"))?;
         let made = self.place.open().map_err(self.doing("open"))?;
         made.ok_or_else(|| self.doing("open")(std::io::ErrorKind::NotFound.into()))
@@ -224,9 +263,9 @@ impl Keeper {
             self.keep_staged();
             reads.into_iter().for_each(|read| self.read(read));
         }
-        if self.ahead.due().is_some() {
+        if self.ahead.is_in_use() {
             // What cannot be taken along is in the log for whoever opens it next.
-            let _ = self.commit(std::iter::empty(), true);
+            let _ = self.commit(std::iter::empty(), Some(Tag::Unused));
         }
         let closing = self.closing.take().flatten();
         // Whoever is told so may open the file at once.
@@ -242,11 +281,25 @@ impl Keeper {
             return Err(Refusal::Poisoned("fsync failed".to_owned()));
         }
         if self.database.is_none() {
-            let opened = self.open_database(false);
+            let opened = self.open_again();
             let opened = opened.map_err(|error| Refusal::NoSpace(error.to_string()));
             self.database = Some(opened?);
         }
         self.database.as_ref().ok_or(Refusal::Closed)
+    }
+
+    /// Opens the file again after a commit that has failed. Some fail when they are durable: then
+    /// the database has what was taken along, and names the next generation.
+    fn open_again(&mut self) -> Result<Database, OpenError> {
+        let database = self.open_database(false)?;
+        let (mark, before) = (self.mark_of(&database)?, self.ahead.mark);
+        if mark.generation == before.generation + 1 {
+            self.ahead.begin(mark);
+        } else if mark != before {
+            let why = "it is not the file that it was before a commit failed; restart";
+            return Err(OpenError::Keyed(self.path.clone(), why.to_owned()));
+        }
+        Ok(database)
     }
 
     /// Has everything that is staged where it has to be, and answers.
@@ -255,7 +308,7 @@ impl Keeper {
         let now = Instant::now();
         if self.ahead.is_due(now) || self.is_mixed(&staged) {
             let changes = staged.iter().flat_map(|it| &it.changes);
-            let written = self.commit(changes, true);
+            let written = self.commit(changes, Some(self.ahead.mark.tag));
             if written.is_err() {
                 self.ahead.put_off(now);
             }
@@ -265,7 +318,7 @@ impl Keeper {
         let (durable, quick): (Vec<Staged>, Vec<Staged>) = staged.into_iter().partition(is_durable);
         if !durable.is_empty() {
             let changes = durable.iter().flat_map(|it| &it.changes);
-            let written = self.commit(changes, false);
+            let written = self.commit(changes, None);
             answer_all(durable, &written);
         }
         if !quick.is_empty() {
@@ -290,19 +343,19 @@ impl Keeper {
         durable.any(|it| quick.contains(&(it.0, it.1)) || self.ahead.get(it.0, it.1).is_some())
     }
 
-    /// Makes changes in one commit, behind those that the database has not got yet where it takes
-    /// those along.
+    /// Makes changes in one commit. It takes along those that the database has not got yet where it
+    /// is said which tag the log has from then on.
     fn commit<'a>(
         &mut self,
         changes: impl Iterator<Item = &'a Change>,
-        takes_along: bool,
+        tag: Option<Tag>,
     ) -> Result<(), Refusal> {
         self.database()?;
         let Some(database) = &self.database else {
             return Err(Refusal::Closed);
         };
-        let next = takes_along.then_some(self.ahead.generation + 1);
-        let values = self.ahead.values().iter().filter(|_| takes_along);
+        let next = tag.map(|tag| self.ahead.mark.next(tag));
+        let values = self.ahead.values().iter().filter(|_| next.is_some());
         let values = values.map(|((table, key), value)| (table, key, value.as_ref()));
         let changes = changes.map(|it| it.parts());
         let written = write(database, values.chain(changes), next);
@@ -315,15 +368,23 @@ impl Keeper {
 
     /// Has changes in the log beside the database.
     fn append(&mut self, changes: Vec<Change>, now: Instant) -> Result<(), Refusal> {
-        if self.has_failed.load(Ordering::Relaxed) {
-            return Err(Refusal::Poisoned("fsync failed".to_owned()));
-        }
+        self.use_log()?;
+        let appended = self.ahead.append(changes, now);
+        appended.map_err(|error| self.not_appended(&error))
+    }
+
+    /// Has the log ready. What is appended counts only when it is known what the database says of
+    /// the log, and it says that there is one.
+    fn use_log(&mut self) -> Result<(), Refusal> {
+        self.database()?;
         if self.ahead.file.is_none() {
             let made = self.place.ahead(true);
             self.ahead.file = made.map_err(|error| self.not_appended(&error))?;
         }
-        let appended = self.ahead.append(changes, now);
-        appended.map_err(|error| self.not_appended(&error))
+        match self.ahead.is_in_use() {
+            true => Ok(()),
+            false => self.commit(std::iter::empty(), Some(Tag::Random(chance()))),
+        }
     }
 
     fn not_appended(&self, error: &std::io::Error) -> Refusal {
@@ -382,7 +443,7 @@ impl Keeper {
                 answer,
             } => {
                 let ready = match self.ahead.has(&table) {
-                    true => self.commit(std::iter::empty(), true),
+                    true => self.commit(std::iter::empty(), Some(self.ahead.mark.tag)),
                     false => Ok(()),
                 };
                 let found = ready.and_then(|()| {
@@ -396,9 +457,6 @@ impl Keeper {
         }
     }
 }
-
-/// A table, a key, and the value that it gets; `None` where it has none from then on.
-type Parts<'a> = (&'a Arc<str>, &'a Bytes, Option<&'a Bytes>);
 
 /// Whether an error of reading is one of what stands in the file: one that is cut ends too early,
 /// and one that begins otherwise is said to have invalid data.
@@ -431,73 +489,4 @@ fn answer_all(staged: Vec<Staged>, written: &Result<(), Refusal>) {
         // Whoever asked may have gone away.
         let _ = answer.send(written.clone());
     }
-}
-
-/// Makes all changes in one commit, from which on this generation of the log counts.
-fn write<'a>(
-    database: &Database,
-    changes: impl Iterator<Item = Parts<'a>>,
-    generation: Option<u64>,
-) -> Result<(), redb::Error> {
-    let mut of_tables: BTreeMap<&str, Vec<Parts<'a>>> = BTreeMap::new();
-    for change in changes {
-        of_tables.entry(change.0).or_default().push(change);
-    }
-    let transaction = database.begin_write()?;
-    for (name, changes) in of_tables {
-        let mut table: Table<&[u8], &[u8]> = transaction.open_table(Definition::new(name))?;
-        for (_, key, value) in changes {
-            match value {
-                Some(value) => drop(table.insert(&**key, &**value)?),
-                None => drop(table.remove(&**key)?),
-            }
-        }
-    }
-    if let Some(generation) = generation {
-        let mut table = transaction.open_table(Definition::new(GENERATIONS))?;
-        table.insert(GENERATION, &generation.to_le_bytes()[..])?;
-    }
-    transaction.commit()?;
-    Ok(())
-}
-
-fn get(database: &Database, table: &str, key: &[u8]) -> Result<Option<Bytes>, redb::Error> {
-    let transaction = database.begin_read()?;
-    let table = match transaction.open_table(Definition::new(table)) {
-        Ok(table) => table,
-        Err(TableError::TableDoesNotExist(_)) => return Ok(None),
-        Err(error) => return Err(error.into()),
-    };
-    let value = table.get(key)?;
-    Ok(value.map(|value| Bytes::copy_from_slice(value.value())))
-}
-
-fn scan(
-    database: &Database,
-    table: &str,
-    prefix: &[u8],
-    after: Option<&[u8]>,
-    most: usize,
-) -> Result<Vec<(Bytes, Bytes)>, redb::Error> {
-    let transaction = database.begin_read()?;
-    let table = match transaction.open_table(Definition::new(table)) {
-        Ok(table) => table,
-        Err(TableError::TableDoesNotExist(_)) => return Ok(Vec::new()),
-        Err(error) => return Err(error.into()),
-    };
-    let start = after.map_or(prefix, |after| after.max(prefix));
-    let mut found = Vec::new();
-    let mut size = 0;
-    for pair in table.range(start..)? {
-        let (key, value) = pair?;
-        let (key, value) = (key.value(), value.value());
-        if !key.starts_with(prefix) || found.len() >= most || size >= SCAN_MAX {
-            break;
-        }
-        if after.is_none_or(|after| key > after) {
-            size += key.len() + value.len();
-            found.push((Bytes::copy_from_slice(key), Bytes::copy_from_slice(value)));
-        }
-    }
-    Ok(found)
 }

@@ -58,7 +58,11 @@ impl Place for SimPlace {
 
     fn ahead(&mut self, make: bool) -> io::Result<Option<Box<dyn DiskFile>>> {
         match self.open_file(3)? {
-            None if make => self.disk()?.create(3).map(Some),
+            None if make => {
+                let made = self.disk()?.create(3)?;
+                Disk::sync(self.disk()?)?;
+                Ok(Some(made))
+            }
             found => Ok(found),
         }
     }
@@ -76,25 +80,25 @@ impl Place for SimPlace {
     }
 }
 
-fn try_open(disk: &SimDisk) -> Result<Keyed, OpenError> {
+pub(super) fn try_open(disk: &SimDisk) -> Result<Keyed, OpenError> {
     let crashes = disk.world().crashes;
     let disk = disk.clone();
     Keyed::with(Box::new(SimPlace { disk, crashes }))
 }
 
-fn open(disk: &SimDisk) -> Keyed {
+pub(super) fn open(disk: &SimDisk) -> Keyed {
     try_open(disk).unwrap()
 }
 
-fn bytes(text: &str) -> Bytes {
+pub(super) fn bytes(text: &str) -> Bytes {
     Bytes::copy_from_slice(text.as_bytes())
 }
 
-fn put(keyed: &Keyed, table: &str, key: &str, value: &str) -> Result<(), Refusal> {
+pub(super) fn put(keyed: &Keyed, table: &str, key: &str, value: &str) -> Result<(), Refusal> {
     wait(keyed.put(table, bytes(key), bytes(value)))
 }
 
-fn get(keyed: &Keyed, table: &str, key: &str) -> Option<String> {
+pub(super) fn get(keyed: &Keyed, table: &str, key: &str) -> Option<String> {
     let value = wait(keyed.get(table, key.as_bytes())).unwrap();
     value.map(|value| String::from_utf8(value.to_vec()).unwrap())
 }

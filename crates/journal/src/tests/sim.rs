@@ -63,6 +63,8 @@ pub struct World {
     pub sync_fails: Option<u64>,
     /// How many writes from now one is not done as a whole: there is no space for it.
     pub write_fails: Option<u64>,
+    /// Whether the next file that is cut, but not emptied, is not.
+    pub cut_fails: bool,
     /// Whether something has failed for one of these reasons.
     pub has_failed: bool,
     /// How many bytes there is space for.
@@ -92,6 +94,7 @@ impl SimDisk {
             left: None,
             sync_fails: None,
             write_fails: None,
+            cut_fails: false,
             has_failed: false,
             space: None,
             reserve: 0,
@@ -460,6 +463,11 @@ impl DiskFile for Open {
     fn truncate(&self, size: u64) -> io::Result<()> {
         with(self, |world, file| {
             world.step()?;
+            let is_cut = size > 0 && size < file.seen.len() as u64;
+            if is_cut && std::mem::take(&mut world.cut_fails) {
+                world.has_failed = true;
+                return Err(io::Error::other("the file is not cut"));
+            }
             let grown = size.saturating_sub(file.seen.len() as u64);
             if grown > world.free().saturating_sub(file.seen.len() as u64) {
                 world.has_failed = true;

@@ -1,5 +1,8 @@
 //! Sessions in memory: one request at a time, bounds, and what is forgotten.
 
+mod disk;
+mod lease;
+
 use component::key_value::conformance::Suite;
 use component::testing::FakeServices;
 
@@ -66,7 +69,7 @@ fn keys_tell_gateway_session_and_number_apart() {
 #[tokio::test]
 async fn memory_does_what_every_store_does() {
     let services = FakeServices::default();
-    let store = Embedded::new(None, [0; 32], |_, _| false);
+    let store = Embedded::new(None, |_| Duration::MAX);
     let suite = Suite {
         store: &store,
         services: &services,
@@ -148,4 +151,117 @@ async fn too_many_sessions_are_refused_and_those_that_ended_make_room() {
     phones.services.pass(seconds(58));
     assert!(phones.keep(MAX, 60).await);
     assert!(!phones.is_known(7).await);
+}
+
+fn subscriber(number: usize) -> RecordKey {
+    RecordKey::subscriber(&format!("+2547110000{number:02}"))
+}
+
+/// Keeps what is kept of a subscriber, with an action or without.
+async fn keep_subscriber(phones: &Phones, number: usize, has_action: bool) -> Result<(), Fault> {
+    let services = &phones.services;
+    let entered = phones.sessions.enter(subscriber(number), None, services);
+    let now = services.wall();
+    let needed = match has_action {
+        true => now + seconds(7 * 24 * 3600),
+        false => Duration::ZERO,
+    };
+    let stored = Stored {
+        until: needed,
+        known: now + seconds(90 * 24 * 3600),
+        bytes: Bytes::from_static(b"subscriber"),
+        is_synced: true,
+    };
+    entered.await?.keep(stored).await
+}
+
+async fn known_subscribers(phones: &Phones) -> Vec<usize> {
+    let mut known = Vec::new();
+    for number in 0..20 {
+        let key = subscriber(number);
+        let found = phones.sessions.peek(key, None, &phones.services).await;
+        if found.unwrap().is_some() {
+            known.push(number);
+        }
+    }
+    known
+}
+
+#[tokio::test]
+async fn subscribers_without_an_action_make_room_the_oldest_first() {
+    let phones = Phones::new();
+    phones.sessions.bound(3);
+    for number in [1, 2, 3] {
+        phones.services.pass(seconds(1));
+        let kept = keep_subscriber(&phones, number, number == 1).await;
+        kept.unwrap();
+    }
+    phones.services.pass(seconds(1));
+    keep_subscriber(&phones, 4, false).await.unwrap();
+    assert_eq!(known_subscribers(&phones).await, [1, 3, 4]);
+    // The third has come again: now the fourth is the oldest.
+    phones.services.pass(seconds(1));
+    keep_subscriber(&phones, 3, false).await.unwrap();
+    keep_subscriber(&phones, 5, true).await.unwrap();
+    assert_eq!(known_subscribers(&phones).await, [1, 3, 5]);
+    keep_subscriber(&phones, 6, true).await.unwrap();
+    assert_eq!(known_subscribers(&phones).await, [1, 5, 6]);
+    let refused = keep_subscriber(&phones, 7, true).await.unwrap_err();
+    assert_eq!(refused.kind, Kind::Unavailable);
+    keep_subscriber(&phones, 5, true).await.unwrap();
+    phones.services.pass(seconds(7 * 24 * 3600));
+    keep_subscriber(&phones, 7, true).await.unwrap();
+    assert_eq!(known_subscribers(&phones).await, [5, 6, 7]);
+}
+
+/// The first of them have gone on since they were listed, or are being written.
+#[tokio::test]
+async fn those_that_are_busy_or_have_gone_on_are_passed_over() {
+    let phones = Phones::new();
+    for number in 0..MAX {
+        assert!(phones.keep(number, 60 + number as u64).await);
+    }
+    for number in 0..MAX - 2 {
+        assert!(phones.keep(number, 1000).await);
+    }
+    phones.services.pass(seconds(60 + MAX as u64));
+    let store = &phones.sessions.sessions;
+    let busy = store.slots().enter(&key(MAX - 2).1).await;
+    assert!(phones.keep(MAX, 2000).await);
+    drop(busy);
+    assert!(phones.is_known(MAX - 2).await && !phones.is_known(MAX - 1).await);
+    assert_eq!(store.count(), MAX);
+}
+
+/// Fewer are allowed than before.
+#[tokio::test]
+async fn smaller_bound_is_come_to_little_by_little() {
+    let phones = Phones::new();
+    for number in 0..MAX {
+        assert!(phones.keep(number, 60).await);
+    }
+    phones.services.pass(seconds(60));
+    phones.sessions.bound(10);
+    for number in MAX..MAX + 10 {
+        assert!(phones.keep(number, 120).await);
+    }
+    assert_eq!(phones.sessions.sessions.count(), 10);
+}
+
+#[tokio::test]
+async fn waiters_that_are_dropped_leave_nothing() {
+    let phones = Phones::new();
+    let first = phones.enter(1).await;
+    let mut second = Box::pin(phones.enter(1));
+    assert!(is_pending(&mut second).await);
+    drop(first);
+    drop(second);
+    assert_eq!(phones.sessions.locks().len(), 0);
+    let store = &phones.sessions.sessions;
+    let first = store.slots().enter(b"key").await;
+    let mut second = Box::pin(store.slots().enter(b"key"));
+    assert!(is_pending(&mut second).await);
+    drop(first);
+    drop(second);
+    assert_eq!(store.slots().slots(), 0);
 }

@@ -3,6 +3,7 @@
 //! order, or they are told what they have missed.
 
 mod expressions;
+mod room;
 
 use std::cell::RefCell;
 use std::io;

@@ -17,6 +17,9 @@ pub(super) enum Mark {
         keep: Box<Keep>,
         /// Whether the table is made.
         creates: bool,
+        /// Asks for the cursor of the next row, and nothing else of it: it may be too large to be
+        /// read.
+        peek: Statement,
     },
     /// A statement with the row's columns as arguments.
     After(Statement),
@@ -55,5 +58,72 @@ impl Keep {
                 "update {table} set value = :value where name = :name"
             )),
         }
+    }
+}
+
+/// The statement that gives the first value of the cursor's column that a query finds. It is the
+/// query within another one, which not all that a dialect allows in a query can be.
+pub(super) fn peek(text: &str, column: &str, dialect: Dialect) -> Statement {
+    let text = text.trim_end().trim_end_matches(';');
+    let lower = text.to_lowercase();
+    let mut words = lower.split(|it: char| !it.is_alphanumeric() && it != '_');
+    let (top, limit, order) = match dialect {
+        // There `order by` stands in an inner query only with a bound (Transact-SQL, error 1033).
+        Dialect::SqlServer if words.any(|it| it == "top" || it == "offset") => ("top (1) ", "", ""),
+        Dialect::SqlServer => ("top (1) ", "", "\noffset 0 rows"),
+        _ => ("", " limit 1", ""),
+    };
+    let column = name(column, dialect);
+    let text = format!(
+        "select {top}{column} from ({text}{order}\n) as intertie_rows order by {column}{limit}"
+    );
+    // The query has been read already: nothing is open in it.
+    let places = query::arguments(&text, dialect).unwrap_or_default();
+    prepare::statement(&text, &places, dialect)
+}
+
+/// The name of a column: as it is where it is a plain one, so that the dialect may write it in
+/// capitals or not.
+fn name(column: &str, dialect: Dialect) -> String {
+    let is_plain = column
+        .chars()
+        .all(|it| it.is_ascii_alphanumeric() || it == '_')
+        && !column.starts_with(|it: char| it.is_ascii_digit());
+    match dialect {
+        _ if is_plain => column.to_owned(),
+        Dialect::SqlServer => format!("[{}]", column.replace(']', "]]")),
+        Dialect::MySql => format!("`{}`", column.replace('`', "``")),
+        Dialect::Postgres | Dialect::Sqlite => format!("\"{}\"", column.replace('"', "\"\"")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cursor_of_the_next_row_is_asked_for_alone() {
+        let query = "select id, t from t where id > :cursor order by id -- all ;\n;";
+        let text = |dialect| peek(query, "id", dialect).text;
+        let inner = |argument: &str, more: &str| {
+            format!(
+                "from (select id, t from t where id > {argument} order by id -- all ;\n{more}\n) \
+                 as intertie_rows order by id"
+            )
+        };
+        let sqlite = format!("select id {} limit 1", inner("?1", ""));
+        assert_eq!(text(Dialect::Sqlite), sqlite);
+        let found = text(Dialect::SqlServer);
+        let wanted = inner("@P1", "\noffset 0 rows");
+        assert_eq!(found, format!("select top (1) id {wanted}"));
+        let bounded = "select top 5 \"a b\" from t where a > :cursor order by 1";
+        let found = peek(bounded, "a b", Dialect::SqlServer);
+        let wanted = "select top (1) [a b] \
+                      from (select top 5 \"a b\" from t where a > @P1 order by 1\n) \
+                      as intertie_rows order by [a b]";
+        assert_eq!(
+            (&*found.text, found.names),
+            (wanted, vec!["cursor".to_owned()])
+        );
     }
 }

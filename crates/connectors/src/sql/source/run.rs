@@ -38,6 +38,8 @@ struct Run<'a> {
     stop: LocalFuture<'static, ()>,
     /// Where it is; loaded before the first query.
     cursor: Option<Value>,
+    /// What the last row is marked by that could not be read.
+    unreadable: Option<Value>,
 }
 
 /// The source has been told to stop.
@@ -56,6 +58,7 @@ impl Source for SqlSource {
             services,
             stop,
             cursor: None,
+            unreadable: None,
         };
         Box::pin(async move {
             let Stopped = run.go().await;
@@ -68,7 +71,8 @@ impl Run<'_> {
         loop {
             let step = match self.batch().await {
                 Ok(Found::Rows(rows)) => self.rows(rows).await,
-                Ok(Found::TooLarge(row, error)) => self.too_large(&row, error).await,
+                Ok(Found::TooLarge(row, error)) => self.too_large(Some(&row), error).await,
+                Ok(Found::Unreadable(error)) => self.unreadable(error).await,
                 Err(error) => {
                     self.warn("the query failed", error);
                     self.pause(self.source.settings.delay).await
@@ -108,19 +112,64 @@ impl Run<'_> {
         }
     }
 
-    /// A row that is larger than what may be held of a batch. Of it there is what it is marked by.
-    async fn too_large(&mut self, row: &Value, error: SqlError) -> Result<(), Stopped> {
+    /// A row that is larger than what may be held of a batch. Of it there is what it is marked by,
+    /// but for one that is not going to be passed over.
+    async fn too_large(&mut self, row: Option<&Value>, error: SqlError) -> Result<(), Stopped> {
         let fault = error.fault(&self.source.connection);
         let cause = fault.cause.unwrap_or_default();
         let text = format!("a row is too large: {}: {cause}", fault.detail);
         if self.source.settings.on_failure == OnFailure::Retry {
             tracing::warn!(target: "flow", flow = &**self.flow.name(), "{text}");
         }
-        match self.tries_again(&text).await? {
+        match (self.tries_again(&text).await?, row) {
+            (false, Some(row)) => self.mark(row).await,
             // It is read again: it may have become smaller, or the limit larger.
-            true => Ok(()),
-            false => self.mark(row).await,
+            _ => Ok(()),
         }
+    }
+
+    /// The next row is larger than what the driver reads at all. What it is marked by is asked for
+    /// alone, where it is to be passed over: twice, with the row between, since another row may
+    /// have come before it meanwhile.
+    async fn unreadable(&mut self, error: SqlError) -> Result<(), Stopped> {
+        if self.source.settings.on_failure != OnFailure::Skip {
+            return self.too_large(None, error).await;
+        }
+        let row = match self.peek().await {
+            Ok(row) => row,
+            Err(why) => {
+                self.warn("a row is too large to be read", error);
+                self.warn("it cannot be passed over", why);
+                return self.pause(self.source.settings.delay).await;
+            }
+        };
+        if row.is_some() && self.unreadable == row {
+            self.unreadable = None;
+            return self.too_large(row.as_ref(), error).await;
+        }
+        self.unreadable = row;
+        match self.unreadable {
+            Some(_) => Ok(()),
+            None => self.pause(self.source.settings.delay).await,
+        }
+    }
+
+    /// What the next row is marked by, if there is one.
+    async fn peek(&self) -> Result<Option<Value>, SqlError> {
+        let Mark::Cursor { peek, .. } = &self.source.settings.mark else {
+            let why = "with `after` it is not known which one it is; leave what is large out of \
+                       the query";
+            return Err(SqlError::unsupported(why));
+        };
+        let arguments = vec![self.cursor.clone().unwrap_or_default(); peek.names.len()];
+        let bounds = Bounds {
+            rows_max: 1,
+            bytes_max: BYTES_MAX,
+        };
+        let mut found = Collect::new(bounds, 1);
+        self.send(peek, &arguments, &mut found).await?;
+        let row = found.into_rows().into_iter().next();
+        row.map(|row| self.marks_of(&row)).transpose()
     }
 
     /// What becomes of a row that has failed, for this reason: whether it is tried again, now, or
@@ -176,20 +225,22 @@ impl Run<'_> {
             first: None,
         };
         let done = self.send(&settings.query, &arguments, &mut sink).await;
-        let is_short = match sink.is_refused {
-            // What found room is worked on; the others are read again after it.
-            true => sink.count == 1,
-            false => sink.count < settings.batch,
+        let Err(error) = done else {
+            return self.check(sink.rows.into_rows()).map(Found::Rows);
         };
-        match done {
-            Err(error) if is_short && error.class == Class::TooLarge => {
-                let Some(row) = sink.first else {
-                    return Err(error);
-                };
-                let row = self.marks_of(&row)?;
+        let is_too_large = error.class == Class::TooLarge;
+        match (sink.is_refused, sink.count) {
+            (true, 1) if is_too_large && sink.first.is_some() => {
+                let row = self.marks_of(&sink.first.unwrap_or_default())?;
                 Ok(Found::TooLarge(row, error))
             }
-            Err(error) if is_short => Err(error),
+            (true, 1) => Err(error),
+            // The database, or its driver, does not give the first row.
+            (false, 0) if is_too_large => Ok(Found::Unreadable(error)),
+            (false, 0) => Err(error),
+            // What has been lost on the way is asked for again. Else what has come is worked on:
+            // the row behind it fails again, as the first one then.
+            (false, count) if count < settings.batch && error.is_transient() => Err(error),
             _ => self.check(sink.rows.into_rows()).map(Found::Rows),
         }
     }
@@ -365,6 +416,8 @@ enum Found {
     Rows(Vec<Value>),
     /// A row that is too large by itself: what it is marked by, and why it cannot be held.
     TooLarge(Value, SqlError),
+    /// The same of one of which there is nothing.
+    Unreadable(SqlError),
 }
 
 /// Takes the rows of a batch and no more.

@@ -1,0 +1,186 @@
+//! The log beside keyed state: it is missed, its frames count once and for one database only, and
+//! what a commit has that failed when it was durable is there.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::keyed::{bytes, get, open, put, try_open};
+use super::sim::SimDisk;
+use super::waiting::wait;
+use crate::keyed::testing::old_folder;
+use crate::keyed::{Change, Durability, Keyed};
+use crate::{OpenError, Refusal};
+
+/// The numbers of the database and of the log on the disk.
+const DATABASE: u64 = 1;
+const LOG: u64 = 3;
+
+fn change(table: &str, key: &str, value: &str) -> Change {
+    Change::Put {
+        table: table.into(),
+        key: bytes(key),
+        value: bytes(value),
+    }
+}
+
+/// Writes what has to outlive the process only.
+fn put_quick(keyed: &Keyed, key: &str, value: &str) -> Result<(), Refusal> {
+    let changes = vec![change("t", key, value)];
+    wait(keyed.write_with(changes, Durability::Process))
+}
+
+/// A file of the disk, as the process sees it.
+fn seen(disk: &SimDisk, number: u64) -> Vec<u8> {
+    let mut world = disk.world();
+    let mut files = world.bytes().filter(|it| it.0 == number);
+    files.next().unwrap().2.clone()
+}
+
+/// Puts other bytes into a file.
+fn set(disk: &SimDisk, number: u64, bytes: &[u8]) {
+    let mut world = disk.world();
+    for (file, durable, seen) in world.bytes() {
+        if file == number {
+            *durable = bytes.to_vec();
+            *seen = bytes.to_vec();
+        }
+    }
+}
+
+/// A commit may fail behind its last `fsync`: the end of a file that is to be smaller is cut then.
+#[test]
+fn commit_that_fails_when_it_is_durable_loses_nothing_behind_it() {
+    let disk = SimDisk::new(1);
+    let keyed = open(&disk);
+    let large = "v".repeat(60_000);
+    for number in 0..100 {
+        put(&keyed, "t", &format!("{number}"), &large).unwrap();
+    }
+    put_quick(&keyed, "quick", "1").unwrap();
+    let deletions = (0..100).map(|number| Change::Delete {
+        table: Arc::from("t"),
+        key: Bytes::from(format!("{number}")),
+    });
+    wait(keyed.write(deletions.collect())).unwrap();
+    // It takes along what is in the log, since it has something of the same key.
+    disk.world().cut_fails = true;
+    let failed = put(&keyed, "t", "quick", "2");
+    assert!(matches!(failed, Err(Refusal::NoSpace(_))), "{failed:?}");
+    assert!(!disk.world().cut_fails);
+    put_quick(&keyed, "quick", "3").unwrap();
+    put_quick(&keyed, "other", "4").unwrap();
+    disk.kill();
+    let keyed = open(&disk);
+    assert_eq!(get(&keyed, "t", "quick"), Some("3".to_owned()));
+    assert_eq!(get(&keyed, "t", "other"), Some("4".to_owned()));
+}
+
+/// Commits what is in the log.
+fn take_along(keyed: &Keyed) {
+    wait(keyed.scan("t", b"", None, 1)).unwrap();
+}
+
+#[test]
+fn database_of_a_copy_takes_no_old_frames_for_its_own() {
+    for is_made_anew in [false, true] {
+        let disk = SimDisk::new(1);
+        let keyed = open(&disk);
+        put_quick(&keyed, "a", "1").unwrap();
+        let copy = seen(&disk, DATABASE);
+        for _ in 0..4 {
+            put_quick(&keyed, "a", "1").unwrap();
+            take_along(&keyed);
+        }
+        for value in ["0", "1", "2"] {
+            put_quick(&keyed, "a", value).unwrap();
+        }
+        disk.kill();
+        let log = seen(&disk, LOG);
+        assert!(!log.is_empty());
+        match is_made_anew {
+            true => {
+                disk.replace(vec![(LOG, log.clone())]);
+                disk.world().is_made = false;
+            }
+            false => set(&disk, DATABASE, &copy),
+        }
+        // As many generations come and go as the frames may be of.
+        for _ in 0..12 {
+            let keyed = open(&disk);
+            put_quick(&keyed, "a", "0").unwrap();
+            disk.kill();
+            // What an emptied file has after the machine stopped.
+            let mut now = seen(&disk, LOG);
+            let behind = log.get(now.len()..).unwrap_or_default();
+            now.extend_from_slice(behind);
+            set(&disk, LOG, &now);
+            let keyed = open(&disk);
+            assert_eq!(get(&keyed, "t", "a"), Some("0".to_owned()));
+            wait(keyed.close());
+            disk.kill();
+        }
+    }
+}
+
+#[test]
+fn missing_log_is_reported_where_it_may_have_had_something() {
+    let disk = SimDisk::new(1);
+    let keyed = open(&disk);
+    put_quick(&keyed, "a", "1").unwrap();
+    take_along(&keyed);
+    put_quick(&keyed, "a", "2").unwrap();
+    disk.kill();
+    let database = seen(&disk, DATABASE);
+    let remove_log = |disk: &SimDisk, is_made| {
+        disk.replace(vec![(DATABASE, database.clone())]);
+        disk.world().is_made = is_made;
+    };
+    remove_log(&disk, true);
+    let error = try_open(&disk).err().unwrap();
+    assert!(matches!(error, OpenError::Keyed(..)), "{error}");
+    let error = error.to_string();
+    assert!(error.contains("data/keyed.log"), "{error}");
+    assert!(error.contains("--accept-data-loss"), "{error}");
+    // Where loss is accepted.
+    remove_log(&disk, false);
+    let keyed = open(&disk);
+    assert_eq!(get(&keyed, "t", "a"), Some("1".to_owned()));
+    put_quick(&keyed, "a", "3").unwrap();
+    wait(keyed.close());
+    // Behind its end the database has everything.
+    let database = seen(&disk, DATABASE);
+    disk.replace(vec![(DATABASE, database)]);
+    disk.world().is_made = true;
+    let keyed = open(&disk);
+    assert_eq!(get(&keyed, "t", "a"), Some("3".to_owned()));
+}
+
+#[test]
+fn version_3_is_read_with_its_log() {
+    let frames = [vec![change("t", "a", "2")], vec![change("t", "b", "3")]];
+    for with_log in [true, false] {
+        let disk = SimDisk::new(1);
+        let database = crate::disk::Disk::create(&mut disk.clone(), DATABASE).unwrap();
+        let changes = [change("t", "a", "1")];
+        let mut log = old_folder(database, &changes, 7, &frames);
+        // What an earlier generation has left.
+        log.extend_from_slice(b"left");
+        let mut files = vec![(DATABASE, seen(&disk, DATABASE))];
+        if with_log {
+            files.push((LOG, log));
+        }
+        disk.replace(files);
+        disk.world().is_made = true;
+        let expected = match with_log {
+            true => [Some("2".to_owned()), Some("3".to_owned())],
+            false => [Some("1".to_owned()), None],
+        };
+        for _ in 0..2 {
+            let keyed = open(&disk);
+            let found = ["a", "b"].map(|key| get(&keyed, "t", key));
+            assert_eq!(found, expected);
+            disk.kill();
+        }
+    }
+}
