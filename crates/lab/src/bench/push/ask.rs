@@ -136,7 +136,7 @@ impl Answer {
     ///
     /// # Errors
     /// When it has another one, with the beginning of the body.
-    pub fn expect(self, status: u16) -> anyhow::Result<Vec<u8>> {
+    pub fn body_of(self, status: u16) -> anyhow::Result<Vec<u8>> {
         let shown = self.body.get(..self.body.len().min(300));
         anyhow::ensure!(
             self.status == status,
@@ -191,9 +191,9 @@ mod tests {
         let mut connection = Connection::open_from(7, address).unwrap();
         for body in ["one", "two"] {
             let answer = connection.post("/", "X: y\r\n", body).unwrap();
-            assert_eq!(answer.expect(200).unwrap(), body.as_bytes());
+            assert_eq!(answer.body_of(200).unwrap(), body.as_bytes());
         }
-        let error = connection.get("/").unwrap().expect(204).unwrap_err();
+        let error = connection.get("/").unwrap().body_of(204).unwrap_err();
         assert!(
             error.to_string().starts_with("200 instead of 204"),
             "{error}"
@@ -208,7 +208,7 @@ mod tests {
         let [cert, key] = [&identity.cert, &identity.key].map(|path| path.to_str().unwrap());
         let address = stub::spawn("webhook-sink", &["--cert", cert, "--key", key]).unwrap();
         let mut connection = Connection::open(address, Some(&identity.ca)).unwrap();
-        let body = connection.get("/count").unwrap().expect(200).unwrap();
+        let body = connection.get("/count").unwrap().body_of(200).unwrap();
         assert_eq!(body, br#"{"posts":0,"accepted":0}"#);
         std::fs::remove_dir_all(folder).unwrap();
     }

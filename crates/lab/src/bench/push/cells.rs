@@ -184,8 +184,8 @@ fn hub(case: &Case, figures: &Figures) -> String {
     let memory = figures.memory_before.zip(figures.memory_peak);
     let growth = memory.map(|(before, peak)| peak.saturating_sub(before));
     format!(
-        "{} subscribers were confirmed within {} s; the last one had an event after {} ms (p50), {} \
-         ms at most; memory grew by {} MB meanwhile",
+        "{} subscribers were confirmed within {} s; the last one had an event after {} ms (p50), \
+         {} ms at most; memory grew by {} MB meanwhile",
         case.endpoints,
         or_none(figures.subscribed, short),
         short(figures.last.p50),

@@ -411,7 +411,7 @@ mod tests {
         let begun = Instant::now();
         let report = loop {
             let path = "/report?first=1&last=5&endpoints=4";
-            let body = sink.get(path).unwrap().expect(200).unwrap();
+            let body = sink.get(path).unwrap().body_of(200).unwrap();
             let report: SinkReport = serde_json::from_slice(&body).unwrap();
             if report.accepted == 20 || begun.elapsed() > Duration::from_secs(20) {
                 break report;

@@ -48,7 +48,7 @@ pub(super) fn subscribe(
     let mut metrics = Connection::open(admin, None)?;
     let confirmed = Instant::now();
     loop {
-        let text = String::from_utf8(metrics.get("/metrics")?.expect(200)?)?;
+        let text = String::from_utf8(metrics.get("/metrics")?.body_of(200)?)?;
         let count = metric(&text, "intertie_websub_hub_subscriptions").unwrap_or(0.0);
         if count >= case.endpoints as f64 {
             return Ok(begun.elapsed());
@@ -90,7 +90,7 @@ fn ask(
         ]);
         let fields = "Content-Type: application/x-www-form-urlencoded\r\n";
         let answer = connection.post("/hub", fields, &body)?;
-        let asked = answer.expect(202);
+        let asked = answer.body_of(202);
         asked.with_context(|| format!("subscriber {endpoint}"))?;
     }
     Ok(())

@@ -53,7 +53,7 @@ fn make_some(
     for endpoint in own {
         let url = flow::url(case, sink, endpoint);
         let body = serde_json::json!({ "url": url }).to_string();
-        let made = connection.post(&path, &fields, &body)?.expect(201);
+        let made = connection.post(&path, &fields, &body)?.body_of(201);
         made.with_context(|| format!("webhook {endpoint}"))?;
     }
     Ok(())
@@ -67,7 +67,7 @@ pub(super) fn wait_known(admin: SocketAddr, count: usize) -> anyhow::Result<()> 
     let begun = Instant::now();
     let mut connection = Connection::open(admin, None)?;
     loop {
-        let text = String::from_utf8(connection.get("/metrics")?.expect(200)?)?;
+        let text = String::from_utf8(connection.get("/metrics")?.body_of(200)?)?;
         let known = metric(&text, "intertie_webhook_subscriptions_active").unwrap_or(0.0);
         if known >= count as f64 {
             return Ok(());
@@ -90,5 +90,5 @@ pub(super) fn publish(case: &Case, engine: SocketAddr) -> anyhow::Result<()> {
     let fields = "Content-Type: application/json\r\n";
     let mut connection = Connection::open(engine, None)?;
     let answer = connection.post(&flow::topic_path(1), fields, &String::from_utf8(body)?)?;
-    answer.expect(200).map(drop)
+    answer.body_of(200).map(drop)
 }

@@ -152,15 +152,15 @@ impl<'a> Load<'a> {
         let end = start + count * period;
         loop {
             let now = stamp::now();
-            if now >= end {
-                return Ok(());
-            }
             for (topic, publisher) in self.publishers.iter_mut().enumerate() {
                 for at in schedule.due(topic, now) {
                     if publisher.last < last {
                         publisher.publish(at).context("a publisher's connection")?;
                     }
                 }
+            }
+            if now >= end && self.publishers.iter().all(|it| it.last == last) {
+                return Ok(());
             }
             self.turn()?;
         }

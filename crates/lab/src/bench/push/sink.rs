@@ -93,7 +93,7 @@ impl Sink {
     /// # Errors
     /// When it does not answer.
     pub fn count(&mut self) -> anyhow::Result<Count> {
-        let body = self.asked.get("/count").context("the sink")?.expect(200)?;
+        let body = self.asked.get("/count").context("the sink")?.body_of(200)?;
         Ok(serde_json::from_slice(&body)?)
     }
 
@@ -153,7 +153,7 @@ impl Sink {
             0 => "/report".to_owned(),
             _ => format!("/report?first=1&last={events}&endpoints={endpoints}&from={from}&to={to}"),
         };
-        let body = self.asked.get(&path).context("the sink")?.expect(200)?;
+        let body = self.asked.get(&path).context("the sink")?.body_of(200)?;
         Ok(serde_json::from_slice(&body)?)
     }
 }
