@@ -59,16 +59,14 @@ fn make_some(
     Ok(())
 }
 
-/// Waits until the engine knows so many webhooks.
+/// Waits until the engine knows so many webhooks. Its admin port may not be there yet.
 ///
 /// # Errors
 /// When it does not.
 pub(super) fn wait_known(admin: SocketAddr, count: usize) -> anyhow::Result<()> {
     let begun = Instant::now();
-    let mut connection = Connection::open(admin, None)?;
     loop {
-        let text = String::from_utf8(connection.get("/metrics")?.body_of(200)?)?;
-        let known = metric(&text, "intertie_webhook_subscriptions_active").unwrap_or(0.0);
+        let known = known(admin).unwrap_or(0.0);
         if known >= count as f64 {
             return Ok(());
         }
@@ -78,6 +76,14 @@ pub(super) fn wait_known(admin: SocketAddr, count: usize) -> anyhow::Result<()> 
         );
         thread::sleep(LOOK);
     }
+}
+
+/// How many webhooks are active, by the metrics.
+fn known(admin: SocketAddr) -> anyhow::Result<f64> {
+    let answer = Connection::open(admin, None)?.get("/metrics")?;
+    let text = String::from_utf8(answer.body_of(200)?)?;
+    let count = metric(&text, "intertie_webhook_subscriptions_active");
+    count.context("the metrics do not say how many webhooks there are")
 }
 
 /// Publishes one event.
