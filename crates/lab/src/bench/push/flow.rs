@@ -86,12 +86,13 @@ pub(super) fn text(place: &Place<'_>) -> String {
     text
 }
 
-/// The settings of all: URLs that users set may lead to the sink.
+/// The settings of all: URLs that users set may lead to the sink, and publishers may wait for
+/// deliveries between two events.
 fn engine(place: &Place<'_>) -> String {
     let port = place.sink.port();
     let mut text = format!(
-        "engine:\n  public_url: \"http://{}\"\n  \
-         egress: {{ allow: [127.0.0.0/8], schemes: [http, https], ports: [{port}] }}\n",
+        "engine:\n  public_url: \"http://{}\"\n  log: {{ level: warn }}\n  \
+         timeouts: {{ idle: 10m }}\n  egress: {{ allow: [127.0.0.0/8], schemes: [http, https], ports: [{port}] }}\n",
         place.listen
     );
     if place.case.kind == Kind::Idle {
