@@ -92,7 +92,8 @@ fn engine(place: &Place<'_>) -> String {
     let port = place.sink.port();
     let mut text = format!(
         "engine:\n  public_url: \"http://{}\"\n  log: {{ level: warn }}\n  \
-         timeouts: {{ idle: 10m }}\n  egress: {{ allow: [127.0.0.0/8], schemes: [http, https], ports: [{port}] }}\n",
+         timeouts: {{ idle: 10m }}\n  \
+         egress: {{ allow: [127.0.0.0/8], schemes: [http, https], ports: [{port}] }}\n",
         place.listen
     );
     if place.case.kind == Kind::Idle {
