@@ -3,18 +3,25 @@
 
 mod awake;
 mod body;
+mod clock;
 mod csv;
 mod faults;
 mod folder;
 mod glu;
+mod http;
 mod load;
 mod machine;
 mod mapping;
+mod memory;
+mod net;
 mod outcome;
+mod pacer;
 mod plan;
 mod process;
 mod progress;
 mod published;
+mod publisher;
+mod push;
 mod relay;
 mod report;
 mod results;
@@ -23,6 +30,7 @@ mod sample;
 mod scenario;
 mod stats;
 mod streams;
+mod suite;
 mod system;
 mod table;
 mod template;
@@ -42,8 +50,9 @@ use plan::glu::GluArgs;
 use plan::http::HttpArgs;
 use plan::map::MapArgs;
 use plan::ussd::UssdArgs;
+use push::{Push, PushArgs};
 use results::Results;
-use streams::StreamArgs;
+use streams::{StreamArgs, Streams};
 use system::Programs;
 
 /// Measures Intertie beside other systems, and writes reports.
@@ -98,6 +107,12 @@ enum Suite {
     /// NCHAN_MODULE point; Mercure, Centrifugo and HAProxy in the path, or where MERCURE,
     /// CENTRIFUGO and HAPROXY point.
     Streams(Box<StreamArgs>),
+    /// Measure push delivery: webhooks and a WebSub hub, open loop, every delivery and signature
+    /// checked.
+    ///
+    /// A sink (`intertie stub webhook-sink`) takes all deliveries. No other server takes part: the
+    /// published rows stand beside ours, and a loop that sends and signs the same.
+    Push(Box<PushArgs>),
     /// Write the report of earlier results again, as report.html or as a small table.
     Report {
         /// A results.json.
@@ -121,6 +136,9 @@ enum Suite {
     /// Write what is posted to every subscriber: the floor of fan-out.
     #[command(hide = true)]
     WriteLoop(streams::WriteLoopArgs),
+    /// Send what is posted to endpoints, and sign it: the floor of push delivery.
+    #[command(hide = true)]
+    PushLoop(push::PushLoopArgs),
     /// The back ends of `intertie stub`: the same for every Intertie that is measured.
     #[command(hide = true)]
     Stub(crate::stub::Args),
@@ -140,6 +158,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         Suite::Ussd(arguments) => measure(programs()?, |_| Ok(arguments.plan())),
         Suite::Faults(arguments) => Ok(exit_code(faults::run(&arguments, programs)?)),
         Suite::Streams(arguments) => Ok(exit_code(streams::run(&arguments, programs)?)),
+        Suite::Push(arguments) => Ok(exit_code(push::run(&arguments, programs)?)),
         Suite::Report {
             results,
             out,
@@ -164,6 +183,10 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
         Suite::WriteLoop(arguments) => {
             streams::write_loop(&arguments)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Suite::PushLoop(arguments) => {
+            push::push_loop(&arguments)?;
             Ok(ExitCode::SUCCESS)
         }
         Suite::Stub(arguments) => crate::stub::run(arguments),
@@ -194,20 +217,28 @@ fn rewrite(file: &Path, form: &Form) -> anyhow::Result<()> {
         return fs::write(csv, csv::table(&any))
             .with_context(|| format!("cannot write {}", csv.display()));
     }
-    if any
-        .get("suite")
-        .is_some_and(|suite| suite == streams::SUITE)
-    {
-        let results: streams::Results = serde_json::from_str(&text).with_context(no_results)?;
-        return match form {
-            Form::Page(out) => write_page(out, &streams::html(&results)),
-            _ => table::print(&streams::markdown_of(&results)),
-        };
+    match any.get("suite").and_then(serde_json::Value::as_str) {
+        Some(streams::SUITE) => {
+            let results: streams::Results = serde_json::from_str(&text).with_context(no_results)?;
+            return rewrite_suite::<Streams>(&results, form);
+        }
+        Some(push::SUITE) => {
+            let results: push::Results = serde_json::from_str(&text).with_context(no_results)?;
+            return rewrite_suite::<Push>(&results, form);
+        }
+        _ => {}
     }
     let results: Results = serde_json::from_str(&text).with_context(no_results)?;
     match form {
         Form::Page(out) => write_page(out, &report::html(&results)),
         _ => table::print(&table::markdown_of(&results)),
+    }
+}
+
+fn rewrite_suite<S: suite::Suite>(results: &suite::Results<S>, form: &Form) -> anyhow::Result<()> {
+    match form {
+        Form::Page(out) => write_page(out, &suite::html::<S>(results)),
+        _ => table::print(&suite::markdown_of::<S>(results)),
     }
 }
 

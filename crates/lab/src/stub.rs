@@ -35,6 +35,7 @@ use ws_reverse::Reverser;
 use alarm::Alarm;
 
 pub use soap::WSDL;
+pub use webhook_sink::{Latency as SinkLatency, Report as SinkReport, Signatures};
 
 /// Arguments of `intertie stub`.
 #[derive(Debug, clap::Args)]
@@ -117,7 +118,8 @@ enum Kind {
     /// The report counts duplicates, what came out of order and what is missing, wrong signatures
     /// and latencies, by bodies as `stub sse` has them. DELETE /report forgets all of it. A GET
     /// with hub.challenge is answered with that. A URL may say itself how it is answered:
-    /// /e/17?status=500, ?delay=2s, ?hang, ?flap=2s, ?deny. HTTP/1.1.
+    /// /e/17?status=500, ?delay=2s, ?hang, ?flap=2s, ?close, ?deny. GET /count is the number of
+    /// posts. HTTP/1.1.
     WebhookSink {
         #[command(flatten)]
         listen: ListenArgs,

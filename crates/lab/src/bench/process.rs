@@ -290,6 +290,14 @@ pub(crate) fn memory(processes: &[u32]) -> (u64, u64) {
     })
 }
 
+/// Has the peak of the memory of some processes count from now on (proc(5), `clear_refs`).
+pub(crate) fn forget_peak(processes: &[u32]) {
+    for number in processes {
+        // Where the kernel does not let us, the peak is that of the whole life.
+        let _ = fs::write(format!("/proc/{number}/clear_refs"), "5");
+    }
+}
+
 fn field(status: &str, name: &str) -> u64 {
     let line = status.lines().find_map(|line| line.strip_prefix(name));
     let number = line.and_then(|line| line.split_ascii_whitespace().next()?.parse::<u64>().ok());

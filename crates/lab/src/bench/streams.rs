@@ -4,40 +4,41 @@
 mod books;
 mod case;
 mod cells;
-mod clock;
 mod echo;
 mod fan;
 mod floor;
-mod http;
-mod memory;
-mod net;
-mod pacer;
 mod patch;
-mod publisher;
 mod reader;
-mod report;
 mod results;
-mod run;
 mod sample;
+mod suite;
 mod system;
-mod table;
 mod topic;
 mod turnover;
 mod unit;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::bail;
 
+use super::folder::Folder;
+use super::outcome::{FOREIGN_MAX, Method};
+use super::process::{self, Cores};
+use super::suite::{self as turns, Plan};
 use super::system::Programs;
+use super::tokens::{Algorithm, Issuer, KeyFiles};
 use crate::units;
-use case::{Choice, Durability, Mode, SCENARIOS};
+use case::{Case, Choice, Durability, Feed, Mode, SCENARIOS};
 pub(super) use floor::{WriteLoopArgs, run as write_loop};
-pub(super) use report::html;
 pub(super) use results::{Results, SUITE};
+use sample::Bench;
+pub(super) use suite::Streams;
 use system::{ALL, System};
-pub(super) use table::markdown_of;
+
+/// Files of a process beside its connections.
+const FILES_OTHER: u64 = 200;
 
 /// Arguments of `intertie-bench streams`.
 #[derive(Debug, clap::Args)]
@@ -173,5 +174,55 @@ pub(super) fn run(
     }
     let programs = programs()?;
     let (systems, missing) = args.systems(&programs)?;
-    run::run(args, programs, cases, systems, missing)
+    let cores = Cores::of_machine()?.awake(programs.is_awake, &programs.own)?;
+    let files = process::allow_files()?;
+    cases.iter().try_for_each(|case| check_files(case, files))?;
+    let folder = Folder::new("intertie-streams")?;
+    let window = Duration::try_from_secs_f64(args.seconds.max(0.1))?;
+    let method = Method {
+        rounds: usize::from(args.rounds),
+        seconds: window.as_secs_f64(),
+        warm_up: args.warm_up.as_secs_f64(),
+        jvm_warm_up: None,
+        foreign_max: FOREIGN_MAX,
+    };
+    let versions = systems.iter().map(|it| (*it, it.version(&programs)));
+    let results = Results::new(SUITE, &cores, method, versions);
+    process::pin(&cores.load)?;
+    let keys = KeyFiles::in_folder(&folder);
+    let issuer = Issuer::make(Algorithm::Es256, &keys)?;
+    let bench = Bench {
+        programs,
+        cores,
+        folder: folder.to_path_buf(),
+        window,
+        warm_up: args.warm_up,
+        files,
+        issuer: Arc::new(issuer),
+        keys,
+    };
+    let plan = Plan::<Streams> {
+        cases,
+        systems,
+        missing,
+        rounds: usize::from(args.rounds),
+        out: &args.out,
+        folder: &folder,
+        results,
+    };
+    turns::run(plan, |system, case| bench.sample(system, case))
+}
+
+/// Both ends of a proxied connection are files of the proxy.
+fn check_files(case: &Case, allowed: u64) -> anyhow::Result<()> {
+    let each = if case.feed == Feed::Echo { 2 } else { 1 };
+    let needed = (case.users + case.stalled + case.topics) as u64 * each;
+    // Those whose credentials end are there for a part of a minute each.
+    let needed = needed + (case.expiring + case.revoked) as u64 + FILES_OTHER;
+    anyhow::ensure!(
+        needed <= allowed,
+        "{} connections need {needed} open files, and this machine allows {allowed} (ulimit -Hn)",
+        case.users + case.stalled,
+    );
+    Ok(())
 }

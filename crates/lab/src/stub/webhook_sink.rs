@@ -28,6 +28,7 @@ use conduct::{Act, Conduct, query};
 use ledger::Ledger;
 use post::{Head, Method};
 use report::Asked;
+pub use report::{Latency, Report, Signatures};
 
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 
@@ -136,6 +137,7 @@ impl Sink {
                 open.input.take(taken);
                 if open.head.is_last {
                     open.stream.write_all(&open.out).await?;
+                    open.stream.flush().await?;
                     return open.stream.shutdown().await;
                 }
             }
@@ -164,6 +166,10 @@ impl Sink {
     ) -> io::Result<ControlFlow<()>> {
         match open.head.method {
             Method::Post => self.take_post(open, taken).await,
+            Method::Get if open.head.path() == b"/count" => {
+                self.send_count(open)?;
+                Ok(ControlFlow::Continue(()))
+            }
             Method::Get if open.head.path() == b"/report" => {
                 self.send_report(open).await?;
                 Ok(ControlFlow::Continue(()))
@@ -190,9 +196,10 @@ impl Sink {
         taken: usize,
     ) -> io::Result<ControlFlow<()>> {
         let at = stamp::now();
-        let (act, delay) = {
+        let (act, delay, closes) = {
             let conduct = self.args.conduct.within(open.head.query());
-            (conduct.act(self.begun.elapsed()), conduct.delay)
+            let act = conduct.act(self.begun.elapsed());
+            (act, conduct.delay, conduct.close)
         };
         let bytes = open.input.bytes().get(..taken).unwrap_or_default();
         let body = open.head.body(bytes, &open.chunks);
@@ -208,12 +215,21 @@ impl Sink {
                 return Ok(ControlFlow::Break(()));
             }
         };
-        if delay.is_zero() {
-            write_empty(&mut open.out, status)?;
+        if !delay.is_zero() {
+            self.alarm.wait(delay).await;
+        }
+        if closes {
+            open.head.is_last = true;
+            write!(
+                open.out,
+                "HTTP/1.1 {status} -\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+            )?;
             return Ok(ControlFlow::Continue(()));
         }
-        self.alarm.wait(delay).await;
         write_empty(&mut open.out, status)?;
+        if delay.is_zero() {
+            return Ok(ControlFlow::Continue(()));
+        }
         // Others that came with it wait too.
         open.stream.write_all(&open.out).await?;
         open.out.clear();
@@ -248,6 +264,22 @@ impl Sink {
             None if mode == "denied" => write_empty(&mut open.out, 204),
             _ => write_empty(&mut open.out, 404),
         }
+    }
+
+    /// How many posts have come, and how many of them were answered with 2xx: cheap, for those who
+    /// wait until all have come.
+    fn send_count<S>(&self, open: &mut Open<S>) -> io::Result<()> {
+        let (posts, accepted) = {
+            let ledger = self.ledger();
+            (ledger.len() as u64 + ledger.beyond, ledger.accepted)
+        };
+        let body = format!("{{\"posts\":{posts},\"accepted\":{accepted}}}");
+        write!(
+            open.out,
+            "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n\
+             {body}",
+            body.len()
+        )
     }
 
     async fn send_report<S: AsyncRead + AsyncWrite + Unpin>(

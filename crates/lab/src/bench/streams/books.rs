@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use super::publisher::Answers;
 use super::reader::Arrivals;
+use crate::bench::publisher::Answers;
 use crate::bench::stats::Stats;
 use crate::stamp;
 

@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -13,10 +14,11 @@ use mio::{Events, Interest, Poll, Token, Waker};
 use super::books::{Books, Window};
 use super::case::Case;
 use super::fan::{Edges, Plan};
-use super::pacer::Pacer;
 use super::reader::{Arrivals, Tally};
 use super::system::{self, System};
-use super::{http, net, unit};
+use super::unit;
+use crate::bench::pacer::Pacer;
+use crate::bench::{http, net};
 use crate::stamp;
 use crate::websocket::{self, TEXT};
 use crate::wire::invalid;
@@ -202,7 +204,7 @@ impl<'a> Echo<'a> {
             clients: self.open.len() as u64,
             next: 0,
         };
-        let waker = Waker::new(self.poll.registry(), WAKER)?;
+        let waker = Arc::new(Waker::new(self.poll.registry(), WAKER)?);
         let pacer = Pacer::start(start, GRAIN, waker)?;
         let mut events = Events::with_capacity(1024);
         let mut before = None;

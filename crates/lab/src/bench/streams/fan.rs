@@ -3,6 +3,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -10,13 +11,13 @@ use mio::{Events, Interest, Poll, Token, Waker};
 
 use super::books::{Books, Window};
 use super::case::{Case, Feed, Mode, Transport};
-use super::clock::{Clock, Watch};
-use super::net;
-use super::pacer::Pacer;
-use super::publisher::{self, Publisher};
 use super::reader::{Reader, Tally};
 use super::system::{self, System};
 use super::topic::Topic;
+use crate::bench::clock::{Clock, Watch};
+use crate::bench::net;
+use crate::bench::pacer::{Pacer, Schedule};
+use crate::bench::publisher::Publisher;
 use crate::stamp;
 
 const WAKER: Token = Token(usize::MAX);
@@ -224,7 +225,7 @@ impl<'a> Fan<'a> {
             let stream = net::connect(address, b"").context("a publisher was not connected")?;
             let token = self.tokens.get(self.case.users + self.case.stalled + topic);
             let request = system::publication(system, address, topic + 1);
-            let request = publisher::with_token(request, token);
+            let request = system::with_token(request, token);
             let mut publisher = Publisher::new(stream, request, self.case.bytes);
             let interest = Interest::READABLE | Interest::WRITABLE;
             let token = Token(PUBLISHERS + topic);
@@ -334,8 +335,8 @@ impl<'a> Fan<'a> {
         let open = start + stamp::micros(plan.warm_up);
         let close = open + stamp::micros(plan.seconds);
         self.books.window = Window { open, close };
-        let mut pace = Pace::new(self.case, start);
-        let waker = Waker::new(self.poll.registry(), WAKER)?;
+        let mut pace = self.schedule(start);
+        let waker = Arc::new(Waker::new(self.poll.registry(), WAKER)?);
         let _pacer = match pace.step() {
             Some(step) => Some(Pacer::start(start, step, waker)?),
             None => None,
@@ -366,11 +367,21 @@ impl<'a> Fan<'a> {
         Ok(edges)
     }
 
+    /// When events are due: nothing is, where they have no period.
+    fn schedule(&self, start: u64) -> Schedule {
+        let has_period = self.case.feed == Feed::Post && self.case.window == 0;
+        let period = match has_period {
+            true => (self.case.period_ms * 1e3) as u64,
+            false => 0,
+        };
+        Schedule::new(period, self.case.topics, start)
+    }
+
     fn published(&self) -> u64 {
         self.publishers.iter().map(|publisher| publisher.last).sum()
     }
 
-    fn publish_due(&mut self, pace: &mut Pace, now: u64, close: u64) -> anyhow::Result<()> {
+    fn publish_due(&mut self, pace: &mut Schedule, now: u64, close: u64) -> anyhow::Result<()> {
         if self.case.feed != Feed::Post {
             return Ok(());
         }
@@ -471,47 +482,6 @@ fn poll(poll: &mut Poll, events: &mut Events, patience: Duration) -> anyhow::Res
             Ok(())
         }
         result => result.context("poll"),
-    }
-}
-
-/// When the events of all topics are due: topics are spread evenly over a period.
-struct Pace {
-    period: u64,
-    next: Vec<u64>,
-}
-
-impl Pace {
-    fn new(case: &Case, start: u64) -> Self {
-        let has_period = case.feed == Feed::Post && case.window == 0;
-        let period = if has_period {
-            (case.period_ms * 1e3) as u64
-        } else {
-            0
-        };
-        let topics = case.topics as u64;
-        let next = (0..topics).map(|topic| start + period * topic / topics.max(1));
-        Self {
-            period,
-            next: next.collect(),
-        }
-    }
-
-    /// The distance between the instants of all topics together.
-    fn step(&self) -> Option<u64> {
-        let step = self.period / (self.next.len() as u64).max(1);
-        (self.period > 0).then_some(step.max(1))
-    }
-
-    /// The instants of a topic that have come, each once.
-    fn due(&mut self, topic: usize, now: u64) -> impl Iterator<Item = u64> + use<> {
-        let mut due = Vec::new();
-        if let Some(next) = self.next.get_mut(topic).filter(|_| self.period > 0) {
-            while *next <= now {
-                due.push(*next);
-                *next += self.period;
-            }
-        }
-        due.into_iter()
     }
 }
 

@@ -5,9 +5,9 @@ use std::net::Shutdown;
 
 use mio::net::TcpStream;
 
-use super::http;
 use super::topic::{Topic, Verdict};
 use super::unit;
+use crate::bench::http;
 use crate::wire::{BodyLength, invalid};
 
 /// A subscriber that is further behind than this has lost what is between.

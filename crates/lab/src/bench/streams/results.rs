@@ -3,9 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::case::{Case, Feed};
-use super::clock::Used;
 use super::system::System;
 use super::turnover::Ends;
+use crate::bench::clock::Used;
 use crate::bench::outcome::{self, FOREIGN_MAX, Sample};
 use crate::bench::stats::{Latency, median};
 
@@ -14,13 +14,6 @@ pub(crate) const SUITE: &str = "streams";
 
 pub(crate) type Results = outcome::Results<System, Row>;
 pub(crate) type Row = outcome::Row<System, Case, Figures>;
-
-impl Row {
-    /// Whether nothing was lost, doubled, changed or refused.
-    pub fn is_good(&self) -> bool {
-        self.median.faults() == 0
-    }
-}
 
 /// One sample, or medians of some; counts are added up.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

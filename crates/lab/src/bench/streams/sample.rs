@@ -12,14 +12,14 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 
 use super::case::{Case, Feed, RENEWED};
-use super::clock::Watch;
 use super::echo::Echo;
 use super::fan::{Edges, Fan, Plan};
-use super::http;
-use super::memory::{self, Memory};
 use super::results::{Figures, Idle};
 use super::system::{self, Place, System};
 use super::turnover::{ApiKeys, Setup, Turnover};
+use crate::bench::clock::Watch;
+use crate::bench::http;
+use crate::bench::memory::{self, Memory};
 use crate::bench::outcome::RunFacts;
 use crate::bench::process::{self, Cores, Process};
 use crate::bench::stats::Latency;

@@ -11,8 +11,8 @@ use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
 use super::case::{Case, Durability, Feed, Mode, Transport};
-use super::publisher::Request;
 use crate::bench::outcome::Contender;
+use crate::bench::publisher::Request;
 use crate::bench::system::Programs;
 use crate::bench::template::Values;
 use crate::bench::tokens::{AUDIENCE, ISSUER, KeyFiles};
@@ -404,6 +404,18 @@ pub(super) fn with_field(request: &[u8], field: &str) -> Vec<u8> {
 /// The field that carries a token.
 pub(super) fn bearer(token: &str) -> String {
     format!("Authorization: Bearer {token}")
+}
+
+/// The same requests with a token, if there is one.
+pub(super) fn with_token(request: Request, token: Option<&String>) -> Request {
+    let Some(field) = token.map(|token| bearer(token)) else {
+        return request;
+    };
+    Box::new(move |body, out| {
+        let mut open = Vec::new();
+        request(body, &mut open);
+        out.extend_from_slice(&with_field(&open, &field));
+    })
 }
 
 /// What a subscriber of a topic, counted from 1, sends first.

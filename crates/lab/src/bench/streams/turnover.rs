@@ -17,8 +17,8 @@ use mio::{Events, Interest, Poll, Token};
 use serde::{Deserialize, Serialize};
 
 use super::case::Case;
-use super::net;
 use super::system::{self, System};
+use crate::bench::net;
 use crate::bench::stats::{Latency, Stats};
 use crate::bench::tokens::{self, Issuer};
 use crate::stamp;

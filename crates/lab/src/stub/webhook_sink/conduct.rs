@@ -20,6 +20,9 @@ pub(super) struct Conduct {
     /// unanswered; with --status that is the answer then, and 204 while it is up.
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     flap: Option<Duration>,
+    /// Close the connection behind each answer, so that each post needs a new one.
+    #[arg(long)]
+    pub close: bool,
     /// Answer verifications of WebSub hubs with 404.
     #[arg(long)]
     pub deny: bool,
@@ -49,7 +52,8 @@ impl Act {
 const USUAL: u16 = 204;
 
 impl Conduct {
-    /// The same with what a query says: `?status=500&delay=2s`, `?hang`, `?flap=2s`, `?deny`.
+    /// The same with what a query says: `?status=500&delay=2s`, `?hang`, `?flap=2s`,
+    /// `?close`, `?deny`.
     pub fn within(&self, text: &[u8]) -> Self {
         let mut conduct = *self;
         // Most endpoints have none.
@@ -65,6 +69,7 @@ impl Conduct {
                 "delay" => conduct.delay = units::duration(&value).unwrap_or(self.delay),
                 "hang" => conduct.hang = true,
                 "flap" => conduct.flap = units::duration(&value).ok(),
+                "close" => conduct.close = true,
                 "deny" => conduct.deny = true,
                 _ => {}
             }

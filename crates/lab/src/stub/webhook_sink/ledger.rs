@@ -102,6 +102,8 @@ pub(super) struct Ledger {
     last: Vec<Arrival>,
     /// Posts that are not kept.
     pub beyond: u64,
+    /// Posts that were answered with 2xx.
+    pub accepted: u64,
     pub bytes: u64,
     pub endpoints: Vec<Arc<[u8]>>,
     by_path: Hashed<Arc<[u8]>, u32>,
@@ -123,6 +125,7 @@ impl Ledger {
             full: Vec::new(),
             last: Vec::new(),
             beyond: 0,
+            accepted: 0,
             bytes: 0,
             endpoints: Vec::new(),
             by_path: Hashed::default(),
@@ -170,6 +173,7 @@ impl Ledger {
 
     pub fn add(&mut self, post: &Post<'_>) {
         self.bytes += post.body.len() as u64;
+        self.accepted += u64::from((200..300).contains(&post.status));
         let Some(endpoint) = self.endpoint(post.path).filter(|_| self.len() < POSTS_MAX) else {
             self.beyond += 1;
             return;

@@ -52,7 +52,7 @@ impl Asked {
 
 /// A report.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Report {
+pub struct Report {
     /// Posts that have come.
     pub posts: u64,
     /// Of these answered with 2xx.
@@ -61,9 +61,11 @@ pub(crate) struct Report {
     pub refused: u64,
     /// Not answered.
     pub unanswered: u64,
-    /// Of all bodies, of the smallest and of the largest.
+    /// Bytes of all bodies.
     pub bytes: u64,
+    /// Bytes of the smallest body.
     pub smallest: u32,
+    /// Bytes of the largest body.
     pub largest: u32,
     /// Posts of which nothing is known but that they came: there were too many.
     pub not_kept: u64,
@@ -79,6 +81,7 @@ pub(crate) struct Report {
     pub missing: u64,
     /// Bodies that are not what they say they are.
     pub changed: u64,
+    /// Whether they are signed, where the sink has a secret.
     pub signatures: Option<Signatures>,
     /// How often hubs have asked what was meant, by what they asked.
     pub verifications: BTreeMap<String, u64>,
@@ -86,8 +89,9 @@ pub(crate) struct Report {
     pub latency_ms: Option<Latency>,
     /// From publishing to the last endpoint that accepted the event.
     pub last_of_event_ms: Option<Latency>,
-    /// When the first and the last post came, in microseconds since 1970.
+    /// When the first post came, in microseconds since 1970.
     pub first_at: u64,
+    /// When the last post came.
     pub last_at: u64,
     /// Endpoints with something missing, doubled or in another order, the worst first.
     pub worst: Vec<EndpointReport>,
@@ -95,9 +99,12 @@ pub(crate) struct Report {
 
 /// How many signatures are good.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Signatures {
+pub struct Signatures {
+    /// Right.
     pub good: u64,
+    /// Wrong.
     pub bad: u64,
+    /// Not there.
     pub absent: u64,
     /// Not checked, for there was no room to keep what that takes.
     pub unchecked: u64,
@@ -105,14 +112,21 @@ pub(crate) struct Signatures {
 
 /// Percentiles in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Latency {
+pub struct Latency {
+    /// How many there are.
     pub count: u64,
+    /// The arithmetic mean.
     pub mean: f64,
+    /// The median.
     pub p50: f64,
+    /// The 90th percentile.
     pub p90: f64,
+    /// The 99th percentile.
     pub p99: f64,
+    /// The 99.9th percentile.
     #[serde(rename = "p99.9")]
     pub p999: f64,
+    /// The longest.
     pub max: f64,
 }
 
@@ -133,7 +147,7 @@ impl Latency {
 
 /// What went wrong at one endpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct EndpointReport {
+pub struct EndpointReport {
     pub path: String,
     pub accepted: u64,
     pub duplicates: u64,

@@ -272,6 +272,26 @@ fn endpoints_hang_flap_and_are_slow() {
 }
 
 #[test]
+fn posts_are_counted_and_connections_closed_where_the_url_says_so() {
+    let address = start(&[]);
+    let mut stream = connect(address);
+    stream
+        .write_all(&request("/e/1?close", "", &event(1)))
+        .unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    assert!(text.starts_with("HTTP/1.1 204 "), "{text}");
+    assert!(text.contains("\r\nConnection: close\r\n"), "{text}");
+    let mut stream = connect(address);
+    assert_eq!(post(&mut stream, "/e/2?status=500", "", &event(1)), 500);
+    let (status, body) = send(address, "GET /count");
+    assert_eq!(
+        (status, body.as_str()),
+        (200, r#"{"posts":2,"accepted":1}"#)
+    );
+}
+
+#[test]
 fn hubs_are_told_what_they_asked_for() {
     let address = start(&[]);
     let (status, body) = send(

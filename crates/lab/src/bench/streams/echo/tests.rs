@@ -2,8 +2,8 @@
 #![cfg(test)]
 
 use super::super::case::{Feed, Transport};
-use super::super::clock::Watch;
 use super::*;
+use crate::bench::clock::Watch;
 use crate::bench::process::Cores;
 use crate::stub;
 

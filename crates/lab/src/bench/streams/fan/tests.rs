@@ -111,7 +111,7 @@ fn who_does_not_stream_is_not_measured() {
 fn topics_are_due_in_turn() {
     let mut case = case();
     (case.topics, case.period_ms) = (4, 1.0);
-    let mut pace = Pace::new(&case, 10_000);
+    let mut pace = Fan::new(&case, System::Floor).unwrap().schedule(10_000);
     assert_eq!(pace.step(), Some(250));
     assert_eq!(pace.due(1, 10_249).count(), 0);
     assert_eq!(
@@ -120,5 +120,8 @@ fn topics_are_due_in_turn() {
     );
     assert_eq!(pace.due(1, 12_300).count(), 0);
     case.window = 1;
-    assert_eq!(Pace::new(&case, 0).step(), None);
+    assert_eq!(
+        Fan::new(&case, System::Floor).unwrap().schedule(0).step(),
+        None
+    );
 }

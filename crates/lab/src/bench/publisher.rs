@@ -6,24 +6,12 @@ use std::io::{self, Read, Write};
 
 use mio::net::TcpStream;
 
-use super::{http, system};
+use super::http;
 use crate::stamp;
 use crate::wire::invalid;
 
 /// Builds the request that publishes a body.
 pub(super) type Request = Box<dyn Fn(&[u8], &mut Vec<u8>)>;
-
-/// The same requests with a token, if there is one.
-pub(super) fn with_token(request: Request, token: Option<&String>) -> Request {
-    let Some(field) = token.map(|token| system::bearer(token)) else {
-        return request;
-    };
-    Box::new(move |body, out| {
-        let mut open = Vec::new();
-        request(body, &mut open);
-        out.extend_from_slice(&system::with_field(&open, &field));
-    })
-}
 
 /// The connection of a topic's publisher.
 pub(super) struct Publisher {

@@ -28,7 +28,7 @@ pub(super) struct Clock {
 
 /// What came between two instants.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(in crate::bench) struct Used {
+pub(super) struct Used {
     pub seconds: f64,
     /// Seconds of CPU time that the system used.
     pub system: f64,

@@ -17,12 +17,12 @@ pub(super) struct Memory {
 
 /// Asks the kernel for the memory of some processes, and its own.
 pub(super) fn read(processes: &[u32]) -> Memory {
-    let of = |name: &str| -> u64 {
-        let texts = processes
-            .iter()
-            .filter_map(|number| fs::read_to_string(format!("/proc/{number}/smaps_rollup")).ok());
-        texts.map(|text| kibibytes(&text, name) * 1024).sum()
-    };
+    // Each once, so that the figures are of one instant.
+    let texts: Vec<String> = processes
+        .iter()
+        .filter_map(|number| fs::read_to_string(format!("/proc/{number}/smaps_rollup")).ok())
+        .collect();
+    let of = |name: &str| -> u64 { texts.iter().map(|text| kibibytes(text, name) * 1024).sum() };
     let machine = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let sockets = fs::read_to_string("/proc/net/sockstat").unwrap_or_default();
     Memory {

@@ -1,5 +1,5 @@
 //! A thread that wakes the load at instants that are fixed in advance. The kernel's poll takes
-//! whole milliseconds; a thread's sleep is far more exact.
+//! whole milliseconds; a thread's sleep is far more exact. And the instants of several topics.
 
 use std::io;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ impl Pacer {
     ///
     /// # Errors
     /// When no thread can be started.
-    pub fn start(start: u64, step: u64, wake: mio::Waker) -> io::Result<Self> {
+    pub fn start(start: u64, step: u64, wake: Arc<mio::Waker>) -> io::Result<Self> {
         let is_over = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&is_over);
         let thread = thread::Builder::new()
@@ -67,6 +67,44 @@ impl Drop for Pacer {
     }
 }
 
+/// When the events of all topics are due: topics are spread evenly over a period. Instants are
+/// microseconds since 1970.
+pub(super) struct Schedule {
+    /// In microseconds; 0 for nothing that is ever due.
+    period: u64,
+    next: Vec<u64>,
+}
+
+impl Schedule {
+    /// One with this period, in microseconds, that begins at `start`.
+    pub fn new(period: u64, topics: usize, start: u64) -> Self {
+        let count = topics as u64;
+        let next = (0..count).map(|topic| start + period * topic / count);
+        Self {
+            period,
+            next: next.collect(),
+        }
+    }
+
+    /// The distance between the instants of all topics together.
+    pub fn step(&self) -> Option<u64> {
+        let step = self.period / (self.next.len() as u64).max(1);
+        (self.period > 0).then_some(step.max(1))
+    }
+
+    /// The instants of a topic that have come, each once.
+    pub fn due(&mut self, topic: usize, now: u64) -> impl Iterator<Item = u64> + use<> {
+        let mut due = Vec::new();
+        if let Some(next) = self.next.get_mut(topic).filter(|_| self.period > 0) {
+            while *next <= now {
+                due.push(*next);
+                *next += self.period;
+            }
+        }
+        due.into_iter()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -82,6 +120,7 @@ mod tests {
     fn a_poll_is_woken_in_time() {
         let mut poll = mio::Poll::new().unwrap();
         let waker = mio::Waker::new(poll.registry(), mio::Token(7)).unwrap();
+        let waker = Arc::new(waker);
         let mut events = mio::Events::with_capacity(8);
         let start = stamp::now() + 20_000;
         let pacer = Pacer::start(start, 1000, waker).unwrap();
