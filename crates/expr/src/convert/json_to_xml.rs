@@ -10,6 +10,7 @@ use super::json_text::{JsonText, Place};
 use super::locate::json_path;
 use super::name::{is_name, is_plain_name};
 use super::xml_notes::XML;
+use crate::stop::StopCheck;
 
 /// Which element is around the result.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -69,17 +70,7 @@ impl JsonToXml {
         let start = out.len();
         self.write(json, out).map_err(|reason| {
             out.truncate(start);
-            let Reason {
-                kind,
-                offset,
-                detail,
-            } = reason;
-            ConvertError {
-                kind,
-                offset,
-                path: json_path(json, offset),
-                detail,
-            }
+            reason.located(|offset| json_path(json, offset))
         })
     }
 
@@ -97,6 +88,8 @@ impl JsonToXml {
             out,
             start,
             end_max: start.saturating_add(self.output_max),
+            read: StopCheck::new(0),
+            written: StopCheck::new(start),
             depth: 0,
         };
         writer.top()?;
@@ -119,6 +112,10 @@ struct Writer<'a> {
     start: usize,
     /// Where it must have ended in `out`.
     end_max: usize,
+    /// Looks whether to go on, by what is read and by what is written: one may be far more than
+    /// the other.
+    read: StopCheck,
+    written: StopCheck,
     depth: usize,
 }
 
@@ -218,12 +215,16 @@ impl<'a> Writer<'a> {
         self.check_size()
     }
 
-    /// Asked for each entry of an array, so it is cheap.
+    /// Asked for each entry of an array and each member, so it is cheap.
     #[inline]
-    fn check_size(&self) -> Result<(), Reason> {
-        match self.out.len() <= self.end_max {
-            true => Ok(()),
-            false => Err(self.too_large()),
+    fn check_size(&mut self) -> Result<(), Reason> {
+        let (at, size) = (self.text.at, self.out.len());
+        if size > self.end_max {
+            return Err(self.too_large());
+        }
+        match self.read.is_stopped(at) || self.written.is_stopped(size) {
+            true => Err(Reason::stopped(at)),
+            false => Ok(()),
         }
     }
 
@@ -252,6 +253,7 @@ impl<'a> Writer<'a> {
     }
 
     fn member(&mut self, frame: &mut Frame<'a>) -> Result<(), Reason> {
+        self.check_size()?;
         self.text.skip_space();
         let key_at = self.text.at;
         let key = self.key()?;

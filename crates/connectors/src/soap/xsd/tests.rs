@@ -1,5 +1,8 @@
 //! Values to elements and back, as tables.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
 use bytes::Bytes;
 use expr::json;
 use expr::value::Value;
@@ -318,4 +321,30 @@ fn elements_that_do_not_fit_are_told() {
         );
         assert_eq!(read(&operation, &envelope).unwrap_err(), expected, "{xml}");
     }
+}
+
+/// A message of many items, that would take long, is neither written nor read to its end when
+/// nobody waits for it any more.
+#[test]
+fn messages_that_nobody_waits_for_are_given_up() {
+    let schema = "<xs:element name=\"Do\"><xs:complexType><xs:sequence>\
+         <xs:element name=\"n\" type=\"xs:int\" maxOccurs=\"unbounded\"/>\
+         </xs:sequence></xs:complexType></xs:element>";
+    let operation = operation(schema).unwrap();
+    let body = format!("{{\"n\":[{}1]}}", "1,".repeat(10_000));
+    let envelope = written(&operation, &body).unwrap();
+    let parts = Envelope::read(&Bytes::from(envelope.clone()), b"").unwrap();
+    let read = || {
+        let shape = &operation.input;
+        body_value(shape, &operation.model, operation.is_rpc, &parts.body).map(drop)
+    };
+    assert!(read().is_ok());
+    let stop = Arc::new(AtomicBool::new(true));
+    expr::jq::stoppable(&stop, || {
+        let error = written(&operation, &body).unwrap_err();
+        assert!(error.contains("is not written any further"), "{error}");
+        assert!(Envelope::read(&Bytes::from(envelope.clone()), b"").is_err());
+        let error = read().unwrap_err().to_string();
+        assert!(error.contains("is not read any further"), "{error}");
+    });
 }
