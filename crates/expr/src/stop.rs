@@ -4,7 +4,7 @@
 use crate::jq::is_stopped;
 
 /// Bytes that are read or written between two looks at the flag: a few hundred microseconds.
-const STEP: usize = 64 * 1024;
+pub(crate) const STEP: usize = 64 * 1024;
 
 /// Looks at the flag once in every 64 KiB. In between, a look is one comparison.
 #[derive(Debug)]

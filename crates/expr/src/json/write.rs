@@ -6,11 +6,8 @@ use jaq_json::{Map, Num};
 
 use super::DEPTH_LIMIT;
 use crate::jq::is_stopped;
-use crate::stop::STOPPED;
+use crate::stop::{STEP, STOPPED};
 use crate::value::Value;
-
-/// Bytes that are written between two looks at the flag that ends the work.
-const CHECKED: usize = 64 * 1024;
 
 /// Why a value cannot be written as JSON, and where it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,7 +36,7 @@ pub fn write(value: &Value, size_max: usize, out: &mut Vec<u8>) -> Result<(), No
     let start = out.len();
     let mut writer = Writer {
         limit: start.saturating_add(size_max),
-        next_check: start.saturating_add(size_max.min(CHECKED)),
+        next_check: start.saturating_add(size_max.min(STEP)),
         out,
         depth_left: DEPTH_LIMIT,
         path: Vec::new(),
@@ -93,7 +90,7 @@ impl Writer<'_> {
             return Err(STOPPED);
         }
         let end = self.out.len().saturating_add(more);
-        self.next_check = self.limit.min(end.saturating_add(CHECKED));
+        self.next_check = self.limit.min(end.saturating_add(STEP));
         Ok(())
     }
 

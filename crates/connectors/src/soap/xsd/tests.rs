@@ -323,6 +323,30 @@ fn elements_that_do_not_fit_are_told() {
     }
 }
 
+/// RFC 7303 for XML holds for envelopes, too.
+#[test]
+fn envelopes_of_older_systems_are_read_in_their_encoding() {
+    let operation = operation("<xs:element name=\"Do\" type=\"xs:string\"/>").unwrap();
+    let envelope = written(&operation, "\"ä\"").unwrap();
+    let latin1 = |text: &str| -> Vec<u8> { text.chars().map(|it| it as u8).collect() };
+    let declared = envelope.replace("UTF-8", "ISO-8859-1");
+    let bare = envelope.split_once("?>").unwrap().1;
+    let utf16 = bare.encode_utf16().flat_map(u16::to_le_bytes).collect();
+    for (bytes, content_type) in [
+        (latin1(&declared), &b"text/xml"[..]),
+        (latin1(&envelope), b"text/xml; charset=iso-8859-1"),
+        (utf16, b"text/xml; charset=utf-16le"),
+    ] {
+        let envelope = Envelope::read(&Bytes::from(bytes), content_type).unwrap();
+        let (shape, model) = (&operation.input, &operation.model);
+        let value = body_value(shape, model, operation.is_rpc, &envelope.body).unwrap();
+        assert_eq!(json_text(&value), "\"ä\"");
+    }
+    let unknown = Envelope::read(&Bytes::from(envelope), b"text/xml; charset=klingon");
+    let reason = unknown.unwrap_err();
+    assert_eq!(reason.reason(), "the encoding `klingon` is not known");
+}
+
 /// A message of many items, that would take long, is neither written nor read to its end when
 /// nobody waits for it any more.
 #[test]
