@@ -40,7 +40,8 @@ pub fn run(root: &Path, arguments: &[String]) -> Result<(), Failure> {
     let folder = fs::canonicalize(&folder)
         .map_err(|error| Failure::new(format!("{}: {error}", folder.display())))?;
     cargo(root)
-        .args(["test", "--package", kind.package])
+        // Of some files every operation needs thousands of types.
+        .args(["test", "--release", "--package", kind.package])
         .args(kind.target)
         .args(["--", "--ignored", "--nocapture", kind.test])
         .env("CORPUS", &folder.to_string_lossy())
