@@ -364,7 +364,7 @@ const LARGE: &[(&str, (&str, usize), &str)] = &[
     ("json", (LINE, 20_000), "- encode: json\n"),
     ("form", ("\"some text\"", 60_000), "- encode: form\n"),
     ("csv", (LINE, 20_000), "- encode: csv\n"),
-    ("gzip", (LINE, 300_000), "- encode: gzip\n"),
+    ("gzip", (LINE, 1_200_000), "- encode: gzip\n"),
     (
         "decode",
         (LINE, 20_000),
@@ -386,7 +386,7 @@ const LARGE: &[(&str, (&str, usize), &str)] = &[
         "http",
         (LINE, 20_000),
         "- http: { to: \"http://127.0.0.1:1/\", body: \"${ . }\", \
-         headers: { Content-Type: application/xml } }\n  fallback: []\n",
+         headers: { Content-Type: application/xml } }\n  fallback: [ { map: 1 } ]\n",
     ),
 ];
 
@@ -419,7 +419,7 @@ fn the_time_of_a_flow_ends_conversions_and_others_are_served_meanwhile() {
     let json = "application/json";
     for (name, lines, _) in LARGE {
         let body = body(name, *lines);
-        let whole = post(port, &format!("/whole/{name}"), json, &body);
+        let whole = post_patiently(port, &format!("/whole/{name}"), &body);
         assert!(whole.status < 300, "{name}: {}", whole.text());
         // More than there are threads for long work: they would be done one after the other.
         std::thread::scope(|scope| {
@@ -440,6 +440,18 @@ fn the_time_of_a_flow_ends_conversions_and_others_are_served_meanwhile() {
     }
 }
 
+/// Posts JSON whose answer takes long on a busy machine.
+fn post_patiently(port: u16, path: &str, body: &str) -> testkit::Response {
+    let mut client = RawClient::connect(port);
+    client.set_patience(Duration::from_secs(60));
+    client.send(format!(
+        "POST {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\
+         Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    ));
+    client.response()
+}
+
 /// 30 bodies that are 60 MB each when they are unpacked, at once, on one worker.
 #[test]
 fn others_are_served_while_many_large_bodies_are_unpacked() {
@@ -448,7 +460,7 @@ fn others_are_served_while_many_large_bodies_are_unpacked() {
          flow: pack\nfrom: { http: POST /pack }\nsteps:\n\
          \x20 - encode: gzip\n  - reply: {}\n---\n\
          flow: unpack\nfrom: { http: POST /unpack }\nsteps:\n\
-         \x20 - decode: { from: gzip, max: 64MiB }\n  - map: length\n  - reply: {}\n",
+         \x20 - decode: { from: gzip, max: 64MiB }\n  - reply: { status: 204 }\n",
     );
     let size = 60_000_000;
     let packed = post(port, "/pack", "text/plain", &"0".repeat(size));
@@ -467,8 +479,8 @@ fn others_are_served_while_many_large_bodies_are_unpacked() {
         for client in &mut clients {
             let unpacked = &unpacked;
             scope.spawn(move || {
-                let response = client.response();
-                assert_eq!(response.text(), size.to_string());
+                client.set_patience(Duration::from_secs(120));
+                assert_eq!(client.response().status, 204);
                 unpacked.fetch_add(1, Ordering::Relaxed);
             });
         }

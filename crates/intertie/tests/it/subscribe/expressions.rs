@@ -42,7 +42,7 @@ fn a_topic_allows_no_expressions_unless_it_says_so() {
 #[test]
 fn costly_filters_hold_up_neither_publishers_nor_others() {
     let port = free_port();
-    let more = ", allow_expressions: true, expression_limits: { distinct: 200 }";
+    let more = ", allow_expressions: true, expression_limits: { distinct: 200, steps: 10000000 }";
     let flow = format!(
         "flow: fine\nfrom: {{ http: \"GET 127.0.0.1:{port}/fine\" }}\n\
          steps: [ {{ map: 1 + 1 }}, {{ reply: {{}} }} ]\n"
