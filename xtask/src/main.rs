@@ -4,6 +4,7 @@
 mod book;
 mod campaign;
 mod command;
+mod corpus;
 mod dist;
 mod editor;
 mod fuzz;
@@ -43,6 +44,8 @@ cargo xtask campaign hostile --minutes N [--seed N] [--binary FILE] [--only ATTA
 cargo xtask campaign doors --minutes N [--seed N] [--binary FILE] [--only ATTACK]
                                           the same with 200 attackers from 50 addresses before
                                           doors of every kind, and a client with credentials
+cargo xtask corpus wsdl|xml FOLDER        documents of others that are too many to keep: which of
+                                          them pass, and whether the list of exceptions is true
 cargo xtask editor                        every example in yaml-language-server (needs npm)
 ";
 
@@ -61,6 +64,7 @@ fn main() -> ExitCode {
         Some("dist") => dist::run(&root),
         Some("package") => package::run(&root, rest),
         Some("campaign") => campaign::run(&root, rest),
+        Some("corpus") => corpus::run(&root, rest),
         Some("editor") => editor::check(&root),
         _ => Err(Failure::new(USAGE)),
     };

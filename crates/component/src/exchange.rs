@@ -15,7 +15,9 @@ use message::{Body, Fault, Field, Headers, Reply, Request};
 
 use crate::content::{Content, Format};
 use crate::handler::Services;
-use crate::long_work::{self, Attempt, DeferredResult, LargeValues, LongWork, Snapshot, beside};
+use crate::long_work::{
+    self, AT_ONCE, Attempt, DeferredResult, LargeValues, LongWork, Snapshot, beside,
+};
 use crate::scope;
 use crate::variables::{Variables, request_value};
 
@@ -331,6 +333,40 @@ impl Exchange {
                 let mut content = self.content.clone();
                 let encode = move || DeferredResult::Encoded(content.body(size_max));
                 Err(self.attempt.defer(Box::new(encode)))
+            }
+        }
+    }
+
+    /// Writes a value in another format than [`Exchange::body`] does. `write` gets the value and
+    /// the most bytes of the result, which are those of a body of the flow.
+    ///
+    /// # Errors
+    /// Those of `write`.
+    pub fn write(
+        &mut self,
+        value: &Value,
+        write: impl Fn(&Value, usize) -> Result<Vec<u8>, Fault> + Send + 'static,
+    ) -> Result<Body, Fault> {
+        self.attempt.operation();
+        let size_max = self.context.body_max;
+        if !long_work::may_defer() {
+            return write(value, size_max).map(Body::from);
+        }
+        if let Some(DeferredResult::Encoded(body)) = self
+            .attempt
+            .result(|it| matches!(it, DeferredResult::Encoded(_)))
+        {
+            return body;
+        }
+        match write(value, size_max.min(AT_ONCE)) {
+            Ok(bytes) => Ok(Body::from(bytes)),
+            Err(fault) if size_max <= AT_ONCE => Err(fault),
+            // The beginning was too long for the worker, or the failure comes again.
+            Err(_) => {
+                let value = value.clone();
+                let write =
+                    move || DeferredResult::Encoded(write(&value, size_max).map(Body::from));
+                Err(self.attempt.defer(Box::new(write)))
             }
         }
     }

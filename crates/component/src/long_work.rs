@@ -245,7 +245,8 @@ impl Variables for Snapshot {
 }
 
 /// Does work beside the workers that would hold others up. It gets a flag that is set when nobody
-/// waits for its result any more; evaluations of expressions look at it themselves.
+/// waits for its result any more; evaluations, readers, writers and conversions look at it
+/// themselves (`expr/src/stop.rs`).
 ///
 /// # Errors
 /// `unavailable` when too much waits for a thread, `internal` when the work panicked or the process

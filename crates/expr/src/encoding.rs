@@ -70,6 +70,9 @@ fn of_label(label: &[u8]) -> Result<&'static Encoding, NotText> {
 /// # Errors
 /// When its encoding is not known, or its bytes are not of it.
 pub fn xml_to_utf8(xml: &Bytes, charset: Option<&str>) -> Result<Bytes, NotText> {
+    if let Some(name) = known_by_its_start(xml) {
+        return Err(NotText::Unknown(name.to_owned()));
+    }
     let declared = declared(xml);
     let by_mark = Encoding::for_bom(xml).map(|(encoding, _)| encoding);
     let encoding = match (by_mark, charset) {
@@ -96,6 +99,17 @@ pub fn xml_to_utf8(xml: &Bytes, charset: Option<&str>) -> Result<Bytes, NotText>
         text.replace_range(start..end, "UTF-8");
     }
     Ok(text.into())
+}
+
+/// The name of an encoding that is not read, but known by the first bytes of a document (XML 1.0,
+/// appendix F). Those of UTF-32 look like UTF-16 to whoever reads two of them.
+fn known_by_its_start(xml: &[u8]) -> Option<&'static str> {
+    match xml {
+        [0, 0, 0xfe, 0xff, ..] | [0xff, 0xfe, 0, 0, ..] => Some("UTF-32"),
+        [0, 0, 0, b'<', ..] | [b'<', 0, 0, 0, ..] => Some("UTF-32"),
+        [0x4c, 0x6f, 0xa7, 0x94, ..] => Some("EBCDIC"),
+        _ => None,
+    }
 }
 
 /// Whether the parser takes a declared encoding for UTF-8.
@@ -201,6 +215,17 @@ mod tests {
         assert_eq!(told.unwrap_err(), "the encoding `klingon` is not known");
         let told = xml(b"<?xml version='1.0' encoding='utf8'?><\xe4/>", None);
         assert_eq!(told.unwrap_err(), "the text is not UTF-8");
+        let utf32 = |of: fn(u32) -> [u8; 4], text: &str| -> Vec<u8> {
+            text.chars().flat_map(|it| of(u32::from(it))).collect()
+        };
+        for text in ["<a/>", "\u{feff}<a/>"] {
+            for of in [u32::to_be_bytes, u32::to_le_bytes] {
+                let told = xml(&utf32(of, text), None);
+                assert_eq!(told.unwrap_err(), "the encoding `UTF-32` is not known");
+            }
+        }
+        let told = xml(b"\x4c\x6f\xa7\x94\x93\x40", None);
+        assert_eq!(told.unwrap_err(), "the encoding `EBCDIC` is not known");
         let told = xml(b"<a/>", Some("utf-32"));
         assert_eq!(told.unwrap_err(), "the encoding `utf-32` is not known");
         let told = xml(&utf16("<a/>", true)[..7], None);

@@ -7,6 +7,7 @@ use bytes::Bytes;
 
 use crate::convert::{ConvertErrorKind, JsonToXml, XmlToJson};
 use crate::json;
+use crate::stop::{STOPPED, StopCheck};
 use crate::value::{self, Value};
 
 /// Why a value is not written in a format.
@@ -14,6 +15,8 @@ use crate::value::{self, Value};
 pub enum NotWritten {
     /// The result would have more bytes than it may have.
     TooLarge,
+    /// Nobody waits for the result any more: see [`crate::jq::stoppable`].
+    Stopped,
     /// The format cannot say it.
     Unmappable(String),
 }
@@ -22,6 +25,7 @@ impl fmt::Display for NotWritten {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TooLarge => formatter.write_str("the result is too large"),
+            Self::Stopped => formatter.write_str(STOPPED),
             Self::Unmappable(reason) => formatter.write_str(reason),
         }
     }
@@ -39,11 +43,28 @@ impl From<NotWritten> for String {
     }
 }
 
-/// Refuses a result that has become too large.
-fn check_size(size: usize, size_max: usize) -> Result<(), NotWritten> {
-    match size > size_max {
-        true => Err(NotWritten::TooLarge),
-        false => Ok(()),
+/// The bound of a result that is being written.
+struct Bound {
+    size_max: usize,
+    stop: StopCheck,
+}
+
+impl Bound {
+    fn new(size_max: usize) -> Self {
+        let stop = StopCheck::new(0);
+        Self { size_max, stop }
+    }
+
+    /// Refuses a result that has so many bytes, when these are too many or nobody waits for it.
+    #[inline]
+    fn check(&mut self, size: usize) -> Result<(), NotWritten> {
+        if size > self.size_max {
+            return Err(NotWritten::TooLarge);
+        }
+        match self.stop.is_stopped(size) {
+            true => Err(NotWritten::Stopped),
+            false => Ok(()),
+        }
     }
 }
 
@@ -82,6 +103,7 @@ pub fn to_xml(value: &Value, size_max: usize) -> Result<Vec<u8>, NotWritten> {
         .convert(&text, &mut xml)
         .map_err(|error| match error.kind {
             ConvertErrorKind::TooLarge => NotWritten::TooLarge,
+            ConvertErrorKind::Stopped => NotWritten::Stopped,
             _ => NotWritten::Unmappable(error.to_string()),
         })?;
     Ok(xml)
@@ -95,7 +117,12 @@ pub fn from_form(bytes: &[u8]) -> Result<Value, String> {
     let mut members: Vec<(String, Value)> = Vec::new();
     // Whoever sends a form with many names must not make each of them look at all others.
     let mut places: HashMap<String, usize> = HashMap::new();
+    let (mut stop, mut read) = (StopCheck::new(0), 0);
     for pair in bytes.split(|it| *it == b'&').filter(|it| !it.is_empty()) {
+        read += pair.len() + 1;
+        if stop.is_stopped(read) {
+            return Err(STOPPED.to_owned());
+        }
         let equals = memchr::memchr(b'=', pair).unwrap_or(pair.len());
         let (name, text) = pair.split_at(equals);
         let name = form_text(name)?;
@@ -142,6 +169,7 @@ pub fn to_form(value: &Value, size_max: usize) -> Result<Vec<u8>, NotWritten> {
         return Err(format!("a form is an object, not {}", value::shown(value)).into());
     };
     let mut out = Vec::new();
+    let mut bound = Bound::new(size_max);
     for (name, member) in members {
         let items = match member {
             Value::Null => continue,
@@ -156,29 +184,35 @@ pub fn to_form(value: &Value, size_max: usize) -> Result<Vec<u8>, NotWritten> {
             if !out.is_empty() {
                 out.push(b'&');
             }
-            push_form_text(name, &mut out);
+            push_form_text(name, &mut out, &mut bound)?;
             out.push(b'=');
-            push_form_text(&text, &mut out);
-            check_size(out.len(), size_max)?;
+            push_form_text(&text, &mut out, &mut bound)?;
         }
     }
     Ok(out)
 }
 
-fn push_form_text(text: &str, out: &mut Vec<u8>) {
+/// Bytes of a text of a form that are written before the bound is looked at.
+const FORM_PIECE: usize = 16 * 1024;
+
+fn push_form_text(text: &str, out: &mut Vec<u8>, bound: &mut Bound) -> Result<(), NotWritten> {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
-    for byte in text.bytes() {
-        match byte {
-            b' ' => out.push(b'+'),
-            b'*' | b'-' | b'.' | b'_' => out.push(byte),
-            _ if byte.is_ascii_alphanumeric() => out.push(byte),
-            _ => out.extend([
-                b'%',
-                DIGITS[usize::from(byte >> 4)],
-                DIGITS[usize::from(byte & 15)],
-            ]),
+    for piece in text.as_bytes().chunks(FORM_PIECE) {
+        bound.check(out.len().saturating_add(piece.len()))?;
+        for &byte in piece {
+            match byte {
+                b' ' => out.push(b'+'),
+                b'*' | b'-' | b'.' | b'_' => out.push(byte),
+                _ if byte.is_ascii_alphanumeric() => out.push(byte),
+                _ => out.extend([
+                    b'%',
+                    DIGITS[usize::from(byte >> 4)],
+                    DIGITS[usize::from(byte & 15)],
+                ]),
+            }
         }
     }
+    bound.check(out.len())
 }
 
 /// Reads CSV (RFC 4180): an array of arrays of texts or, with a header, of objects whose names
@@ -194,7 +228,12 @@ pub fn from_csv(text: &str, header: bool) -> Result<Value, String> {
     }
     let names = rows.next().unwrap_or_default();
     let mut objects = Vec::new();
+    let (mut stop, mut fields) = (StopCheck::new(0), 0);
     for (at, row) in rows.enumerate() {
+        fields += row.len();
+        if stop.is_stopped(fields) {
+            return Err(STOPPED.to_owned());
+        }
         if row.len() != names.len() {
             let (found, wanted) = (row.len(), names.len());
             let number = at + 2;
@@ -213,7 +252,11 @@ fn csv_rows(text: &str) -> Result<Vec<Vec<String>>, String> {
     let mut rows = Vec::new();
     let mut row = Vec::new();
     let mut rest = text;
+    let mut stop = StopCheck::new(0);
     while !rest.is_empty() {
+        if stop.is_stopped(text.len() - rest.len()) {
+            return Err(STOPPED.to_owned());
+        }
         let (field, behind) = match rest.strip_prefix('"') {
             Some(quoted) => quoted_field(quoted)
                 .ok_or_else(|| format!("a quote in row {} is not closed", rows.len() + 1))?,
@@ -285,7 +328,7 @@ pub fn to_csv(value: &Value, header: bool, size_max: usize) -> Result<String, No
     let keys: Vec<Value> = names.iter().map(|name| value::text(*name)).collect();
     let mut csv = Csv {
         out: String::new(),
-        size_max,
+        bound: Bound::new(size_max),
     };
     if header && !names.is_empty() {
         csv.push_row(names.iter().map(|name| Ok((*name).into())))?;
@@ -334,7 +377,7 @@ fn csv_field(value: &Value) -> Result<std::borrow::Cow<'_, str>, String> {
 /// CSV that is being written.
 struct Csv {
     out: String,
-    size_max: usize,
+    bound: Bound,
 }
 
 impl Csv {
@@ -348,6 +391,8 @@ impl Csv {
             if at > 0 {
                 out.push(',');
             }
+            // Before it is looked through: it may be far longer than what may be written.
+            self.bound.check(out.len().saturating_add(field.len()))?;
             // A row of one empty field must not look like no row.
             let needs_quotes =
                 field.contains(['"', ',', '\r', '\n']) || at == 0 && field.is_empty();
@@ -358,10 +403,10 @@ impl Csv {
             } else {
                 out.push_str(&field);
             }
-            check_size(out.len(), self.size_max)?;
+            self.bound.check(out.len())?;
         }
         out.push_str("\r\n");
-        check_size(out.len(), self.size_max)
+        self.bound.check(out.len())
     }
 }
 
@@ -419,6 +464,37 @@ mod tests {
         let odd = parsed(r#"[{"a":1,"b":1},{"b":2,"c":3}]"#);
         let error = to_csv(&odd, true, 100).unwrap_err();
         assert_eq!(error.to_string(), "the first row has no \"c\"");
+    }
+
+    /// What is refused is not written before: a text is looked at in pieces, and not at all when it
+    /// is longer than the whole result may be.
+    #[test]
+    fn long_texts_are_not_written_before_they_are_refused() {
+        let text = "ä".repeat(1_000_000);
+        let mut out = Vec::new();
+        let refused = push_form_text(&text, &mut out, &mut Bound::new(100_000));
+        assert_eq!(refused, Err(NotWritten::TooLarge));
+        assert!(out.len() <= 100_000 + 3 * FORM_PIECE, "{}", out.len());
+        let mut csv = Csv {
+            out: String::new(),
+            bound: Bound::new(100_000),
+        };
+        let row = [Ok("a".into()), Ok("\"".repeat(1_000_000).into())];
+        assert_eq!(csv.push_row(row.into_iter()), Err(NotWritten::TooLarge));
+        assert_eq!(csv.out, "a,");
+    }
+
+    /// Each of many columns is looked up, and not looked for.
+    #[test]
+    fn many_columns_take_time_in_proportion() {
+        let members: Vec<String> = (0..50_000).map(|at| format!("\"c{at}\":{at}")).collect();
+        let backwards: Vec<&str> = members.iter().rev().map(String::as_str).collect();
+        let (first, second) = (members.join(","), backwards.join(","));
+        let rows = parsed(&format!("[{{{first}}},{{{second}}}]"));
+        let csv = to_csv(&rows, true, 1 << 20).unwrap();
+        let lines: Vec<&str> = csv.lines().collect();
+        assert_eq!((lines.len(), lines[1] == lines[2]), (3, true));
+        assert!(lines[2].starts_with("0,1,2,"));
     }
 
     /// A hundred bytes become thousands: writers look at the bound while they write.

@@ -6,6 +6,7 @@ pub mod encoding;
 pub mod format;
 pub mod jq;
 pub mod json;
+mod stop;
 pub mod template;
 pub mod value;
 pub mod xml;

@@ -28,6 +28,8 @@ pub(crate) struct Crew {
     addresses: Vec<ListenAddress>,
     /// How long the workers take at most to end, by the settings that they have.
     stop_time: Duration,
+    /// How long they may take to serve another plan before nobody waits for it: [`APPLY_TIME`].
+    apply_time: Duration,
 }
 
 /// A plan that can be served, with the sockets of addresses that are new.
@@ -118,6 +120,7 @@ impl Crew {
             members,
             addresses: Vec::new(),
             stop_time: STOP_MARGIN,
+            apply_time: APPLY_TIME,
         })
     }
 
@@ -199,7 +202,7 @@ impl Crew {
             anyhow::Ok(())
         };
         // A worker that is stuck must not make the process deaf to signals: its order stands.
-        match tokio::time::timeout(APPLY_TIME, all).await {
+        match tokio::time::timeout(self.apply_time, all).await {
             Ok(applied) => {
                 applied?;
                 self.stop_time = stop_time;
@@ -248,6 +251,44 @@ impl Crew {
 mod tests {
     use super::*;
 
+    fn block_on<T>(future: impl Future<Output = T>) -> T {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_time().build();
+        runtime.unwrap().block_on(future)
+    }
+
+    #[test]
+    fn a_reload_does_not_wait_for_a_stuck_worker_whose_order_stands() {
+        let (stuck, mut stuck_orders) = mpsc::unbounded_channel();
+        let (commands, mut orders) = mpsc::unbounded_channel();
+        let (_report_end, ended) = oneshot::channel();
+        let (_report_stuck, stuck_ended) = oneshot::channel();
+        let member = |commands, ended| Member { commands, ended };
+        let mut crew = Crew {
+            members: vec![member(stuck, stuck_ended), member(commands, ended)],
+            addresses: Vec::new(),
+            stop_time: Duration::ZERO,
+            apply_time: Duration::from_millis(1),
+        };
+        let mut plan = Plan::default();
+        plan.settings.timeouts.drain = Duration::from_secs(7);
+        let tls = Arc::new(TlsTable::default());
+        // Drain orders may not overtake it, and a second reload may come.
+        for _ in 0..2 {
+            let prepared = crew.prepare(plan.clone(), &tls).unwrap();
+            block_on(crew.commit(prepared.listen().unwrap())).unwrap();
+        }
+        for orders in [&mut stuck_orders, &mut orders] {
+            for _ in 0..2 {
+                let order = orders.try_recv();
+                assert!(matches!(order, Ok(Command::Serve { .. })));
+            }
+        }
+        assert!(!crew.has_lost_one());
+        // The stuck worker may drain by either plan.
+        assert_eq!(crew.stop_time, Duration::from_secs(7) + STOP_MARGIN);
+    }
+
     #[test]
     fn a_lost_worker_is_seen_and_the_others_are_waited_for() {
         let (lost, gone) = mpsc::unbounded_channel();
@@ -259,6 +300,7 @@ mod tests {
             members: vec![member(lost, lost_ended), member(commands, ended)],
             addresses: Vec::new(),
             stop_time: Duration::from_secs(60),
+            apply_time: APPLY_TIME,
         };
         assert!(!crew.has_lost_one());
         drop(gone);
@@ -271,11 +313,7 @@ mod tests {
             assert!(matches!(orders.blocking_recv(), Some(Command::Drain)));
             report_end.send(Ok(())).unwrap();
         });
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .build()
-            .unwrap();
-        let error = runtime.block_on(crew.stop()).unwrap_err();
+        let error = block_on(crew.stop()).unwrap_err();
         assert!(
             format!("{error:#}").contains("`accept` of worker 0"),
             "{error:#}"
@@ -291,12 +329,9 @@ mod tests {
             members: vec![Member { commands, ended }],
             addresses: Vec::new(),
             stop_time: Duration::ZERO,
+            apply_time: APPLY_TIME,
         };
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .build()
-            .unwrap();
-        let error = runtime.block_on(crew.stop()).unwrap_err();
+        let error = block_on(crew.stop()).unwrap_err();
         assert!(format!("{error:#}").contains("stuck"), "{error:#}");
     }
 }

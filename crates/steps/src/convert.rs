@@ -363,6 +363,7 @@ impl Failure {
         let status = match error.kind {
             ConvertErrorKind::Syntax => 400,
             ConvertErrorKind::TooLarge => 413,
+            ConvertErrorKind::Stopped => 503,
             ConvertErrorKind::Unmappable
             | ConvertErrorKind::TooDeep
             | ConvertErrorKind::Forbidden => 422,

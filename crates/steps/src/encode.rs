@@ -188,6 +188,9 @@ impl Writing {
                     let kind = expr::value::kind(value);
                     Fault::expression(format_args!("a text is needed, not {kind}"))
                 })?;
+                if text.len() > size_max {
+                    return Err(too_large());
+                }
                 let text = text.into_owned().into_bytes();
                 (text, "text/plain; charset=utf-8")
             }

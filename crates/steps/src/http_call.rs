@@ -515,14 +515,19 @@ impl HttpCall {
             }
             Sent::Made(value) => {
                 let value = value.make(exchange, services)?;
-                let content = match own_type.as_deref().map(|it| format_of(Some(it))) {
-                    Some(format @ (Format::Form | Format::Xml)) => written(&value, format)?,
-                    _ => Content::of_value(value),
-                };
-                let own = std::mem::replace(&mut exchange.content, content);
-                let sent = exchange.body();
-                exchange.content = own;
-                sent?
+                match own_type.as_deref().map(|it| format_of(Some(it))) {
+                    Some(format @ (Format::Form | Format::Xml)) => {
+                        let write = move |value: &_, size_max| write(value, format, size_max);
+                        (exchange.write(&value, write)?, None)
+                    }
+                    _ => {
+                        let content = Content::of_value(value);
+                        let own = std::mem::replace(&mut exchange.content, content);
+                        let sent = exchange.body();
+                        exchange.content = own;
+                        sent?
+                    }
+                }
             }
         };
         if let Some(content_type) = content_type.filter(|_| own_type.is_none()) {
@@ -596,19 +601,13 @@ fn redirect_fault(cause: &str) -> Fault {
     Fault::new(Kind::Connection, Origin::Upstream, detail).with_cause(cause)
 }
 
-/// A value written in a format of bodies.
-fn written(value: &expr::Value, format: Format) -> Result<Content, Fault> {
-    let (bytes, media_type) = match format {
-        Format::Form => (
-            expr::format::to_form(value, 64 << 20),
-            "application/x-www-form-urlencoded",
-        ),
-        _ => (expr::format::to_xml(value, 64 << 20), "application/xml"),
+/// Writes a value as a form or as XML of at most `size_max` bytes.
+fn write(value: &expr::Value, format: Format, size_max: usize) -> Result<Vec<u8>, Fault> {
+    let written = match format {
+        Format::Form => expr::format::to_form(value, size_max),
+        _ => expr::format::to_xml(value, size_max),
     };
-    Ok(Content::of_bytes(
-        bytes.map_err(Fault::expression)?,
-        media_type,
-    ))
+    written.map_err(Fault::expression)
 }
 
 /// The most bytes of a query. Few servers take as many as a hundredth of that.

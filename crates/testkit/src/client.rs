@@ -96,7 +96,8 @@ impl RawClient {
         silent
     }
 
-    fn set_patience(&self, time: Duration) {
+    /// Waits no longer than this for bytes from now on; without a call ten seconds.
+    pub fn set_patience(&self, time: Duration) {
         self.reader.source.set_read_timeout(Some(time)).unwrap();
     }
 }

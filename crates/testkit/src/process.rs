@@ -199,12 +199,18 @@ impl Process {
 
     /// The resident memory in KiB.
     pub fn resident_kib(&self) -> u64 {
+        self.status_kib("VmRSS:")
+    }
+
+    /// The most resident memory so far, in KiB.
+    pub fn peak_kib(&self) -> u64 {
+        self.status_kib("VmHWM:")
+    }
+
+    fn status_kib(&self, name: &str) -> u64 {
         let path = format!("/proc/{}/status", self.id());
         let status = std::fs::read_to_string(path).unwrap();
-        let line = status
-            .lines()
-            .find(|line| line.starts_with("VmRSS:"))
-            .unwrap();
+        let line = status.lines().find(|line| line.starts_with(name)).unwrap();
         line.split_ascii_whitespace()
             .nth(1)
             .unwrap()

@@ -186,15 +186,17 @@ impl Campaign {
             h2: free_port()?,
             tls: free_port()?,
             admin: free_port()?,
+            back_end,
         };
         let idle = Ports {
             http: idle,
             h2: idle,
             tls: idle,
             admin: idle,
+            back_end,
         };
         let to = folder.join("flows");
-        flows::write(root, (scenario.flows, &to), ports, back_end)?;
+        flows::write(root, (scenario.flows, &to), ports)?;
         let engine = start_engine(&binary, &folder, ports)?;
         // Another address than that of the attackers, whom an engine may count by theirs.
         let address = match TcpListener::bind((Ipv6Addr::LOCALHOST, 0)) {

@@ -87,6 +87,49 @@ fn work_whose_caller_has_gone_is_not_begun() {
     assert_eq!(lock(&QUEUE).running, 0);
 }
 
+/// Each of these would go on for ever: they end by the flag that the dropped future sets.
+#[test]
+fn conversions_end_when_nobody_waits_for_them() {
+    let _one = lock(&ONE_TEST);
+    let json = bytes::Bytes::from(format!("[{}1]", "1,".repeat(AT_ONCE)));
+    let value = expr::json::parse(&json, 9).unwrap();
+    let object = expr::value::object([("a".to_owned(), value.clone())]);
+    let xml = bytes::Bytes::from(format!("<a>{}</a>", "<b>c</b>".repeat(AT_ONCE / 8)));
+    let rows = expr::value::array([value.clone()]);
+    let works: Vec<Box<dyn Fn() -> bool + Send>> = vec![
+        Box::new(move || expr::json::parse(&json, 9).is_ok()),
+        Box::new(move || expr::json::write(&value, usize::MAX, &mut Vec::new()).is_ok()),
+        Box::new({
+            let object = object.clone();
+            move || expr::format::to_xml(&object, usize::MAX).is_ok()
+        }),
+        Box::new(move || expr::format::to_form(&object, usize::MAX).is_ok()),
+        Box::new(move || expr::format::to_csv(&rows, true, usize::MAX).is_ok()),
+        Box::new({
+            let xml = xml.clone();
+            move || expr::format::from_xml(&xml, 9).is_ok()
+        }),
+        Box::new(move || expr::xml::parse(&xml, 9).is_ok()),
+    ];
+    for is_done_again in works {
+        let services = Later::default();
+        let ((begin, begun), (end, ended)) = (channel(), channel());
+        let mut work = Box::pin(beside(&services, move |_| {
+            begin.send(()).unwrap();
+            while is_done_again() {}
+            end.send(()).unwrap();
+        }));
+        assert!(poll_once(&mut work).is_none());
+        let pieces = std::mem::take(&mut *lock(&services.work));
+        let thread = std::thread::spawn(|| pieces.into_iter().for_each(|it| it()));
+        begun.recv().unwrap();
+        drop(work);
+        ended.recv().unwrap();
+        thread.join().unwrap();
+        assert_eq!(lock(&QUEUE).running, 0);
+    }
+}
+
 /// Services that do what may block when a test says so.
 #[derive(Default)]
 struct Later {

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::stop::STOPPED;
+
 /// What kind of reason it is.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum ConvertErrorKind {
@@ -15,6 +17,8 @@ pub enum ConvertErrorKind {
     TooLarge,
     /// The input has a document type declaration or refers to an entity.
     Forbidden,
+    /// Nobody waits for the result any more: see [`crate::jq::stoppable`].
+    Stopped,
 }
 
 /// Why a document cannot be converted, and where.
@@ -51,6 +55,24 @@ pub(crate) struct Reason {
 }
 
 impl Reason {
+    /// The reason with its path, for which the input is read again up to there.
+    pub fn located(self, path: impl FnOnce(usize) -> String) -> ConvertError {
+        let Self {
+            kind,
+            offset,
+            detail,
+        } = self;
+        ConvertError {
+            kind,
+            offset,
+            path: match kind {
+                ConvertErrorKind::Stopped => String::new(),
+                _ => path(offset),
+            },
+            detail,
+        }
+    }
+
     pub fn new(kind: ConvertErrorKind, offset: usize, detail: &'static str) -> Self {
         Self {
             kind,
@@ -61,6 +83,10 @@ impl Reason {
 
     pub fn syntax(offset: usize, detail: &'static str) -> Self {
         Self::new(ConvertErrorKind::Syntax, offset, detail)
+    }
+
+    pub fn stopped(offset: usize) -> Self {
+        Self::new(ConvertErrorKind::Stopped, offset, STOPPED)
     }
 
     pub fn unmappable(offset: usize, detail: &'static str) -> Self {

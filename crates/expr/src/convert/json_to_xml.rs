@@ -10,6 +10,8 @@ use super::json_text::{JsonText, Place};
 use super::locate::json_path;
 use super::name::{is_name, is_plain_name};
 use super::xml_notes::XML;
+use crate::jq::is_stopped;
+use crate::stop::STEP;
 
 /// Which element is around the result.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -69,17 +71,7 @@ impl JsonToXml {
         let start = out.len();
         self.write(json, out).map_err(|reason| {
             out.truncate(start);
-            let Reason {
-                kind,
-                offset,
-                detail,
-            } = reason;
-            ConvertError {
-                kind,
-                offset,
-                path: json_path(json, offset),
-                detail,
-            }
+            reason.located(|offset| json_path(json, offset))
         })
     }
 
@@ -97,6 +89,8 @@ impl JsonToXml {
             out,
             start,
             end_max: start.saturating_add(self.output_max),
+            next_read: STEP,
+            next_size: start.saturating_add(self.output_max.min(STEP)),
             depth: 0,
         };
         writer.top()?;
@@ -119,6 +113,10 @@ struct Writer<'a> {
     start: usize,
     /// Where it must have ended in `out`.
     end_max: usize,
+    /// How far it may read, and how long the result may be, before it looks whether to go on: one
+    /// may be far more than the other.
+    next_read: usize,
+    next_size: usize,
     depth: usize,
 }
 
@@ -218,19 +216,29 @@ impl<'a> Writer<'a> {
         self.check_size()
     }
 
-    /// Asked for each entry of an array, so it is cheap.
+    /// Asked for each entry of an array and each member, so it is cheap.
     #[inline]
-    fn check_size(&self) -> Result<(), Reason> {
-        match self.out.len() <= self.end_max {
-            true => Ok(()),
-            false => Err(self.too_large()),
+    fn check_size(&mut self) -> Result<(), Reason> {
+        match self.out.len() > self.next_size || self.text.at > self.next_read {
+            true => self.look(),
+            false => Ok(()),
         }
     }
 
+    /// Whether the result may be longer than this, and somebody still waits for it.
     #[cold]
-    fn too_large(&self) -> Reason {
-        let detail = "the result is too large";
-        Reason::new(ConvertErrorKind::TooLarge, self.text.at, detail)
+    fn look(&mut self) -> Result<(), Reason> {
+        let (at, size) = (self.text.at, self.out.len());
+        if size > self.end_max {
+            let detail = "the result is too large";
+            return Err(Reason::new(ConvertErrorKind::TooLarge, at, detail));
+        }
+        if is_stopped() {
+            return Err(Reason::stopped(at));
+        }
+        self.next_read = at.saturating_add(STEP);
+        self.next_size = self.end_max.min(size.saturating_add(STEP));
+        Ok(())
     }
 
     /// The members of an object, whose brace is the next byte.
@@ -252,6 +260,7 @@ impl<'a> Writer<'a> {
     }
 
     fn member(&mut self, frame: &mut Frame<'a>) -> Result<(), Reason> {
+        self.check_size()?;
         self.text.skip_space();
         let key_at = self.text.at;
         let key = self.key()?;

@@ -9,6 +9,7 @@ use quick_xml::events::{BytesStart, Event};
 use super::error::{ConvertErrorKind, Reason};
 use super::name::is_name;
 use super::xml_text::{attribute_value, line_ends, reference};
+use crate::stop::StopCheck;
 
 /// An element.
 #[derive(Debug)]
@@ -41,8 +42,12 @@ pub(crate) fn read(xml: &str, depth_max: usize) -> Result<Vec<Element<'_>>, Reas
         prefixes: HashMap::new(),
         declared: Vec::new(),
     };
+    let mut stop = StopCheck::new(0);
     loop {
         let offset = reader.buffer_position() as usize;
+        if stop.is_stopped(offset) {
+            return Err(Reason::stopped(offset));
+        }
         let event = reader.read_event().map_err(|_| {
             let offset = reader.error_position() as usize;
             Reason::syntax(offset, "the text is not well-formed XML")

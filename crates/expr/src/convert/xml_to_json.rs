@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use super::error::{ConvertError, ConvertErrorKind, Reason};
 use super::xml_notes::{Element, read};
 use super::xml_text::{check_characters, write_string};
+use crate::stop::StopCheck;
 
 /// What becomes of the root element.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,17 +63,7 @@ impl XmlToJson {
         let start = out.len();
         self.write(xml, out).map_err(|reason| {
             out.truncate(start);
-            let Reason {
-                kind,
-                offset,
-                detail,
-            } = reason;
-            ConvertError {
-                kind,
-                offset,
-                path: xml_path(xml, offset),
-                detail,
-            }
+            reason.located(|offset| xml_path(xml, offset))
         })
     }
 
@@ -83,6 +74,7 @@ impl XmlToJson {
         let mut writer = Writer {
             options: self,
             elements: &elements,
+            stop: StopCheck::new(out.len()),
             out,
             limit,
         };
@@ -101,11 +93,15 @@ impl XmlToJson {
     }
 }
 
+/// Elements of one name.
+type Group<'a> = (&'a str, Vec<&'a Element<'a>>);
+
 struct Writer<'a> {
     options: &'a XmlToJson,
     elements: &'a [Element<'a>],
     out: &'a mut Vec<u8>,
     limit: usize,
+    stop: StopCheck,
 }
 
 impl<'a> Writer<'a> {
@@ -134,6 +130,9 @@ impl<'a> Writer<'a> {
             let detail = "the result is too large";
             return Err(Reason::new(ConvertErrorKind::TooLarge, 0, detail));
         }
+        if self.stop.is_stopped(self.out.len()) {
+            return Err(Reason::stopped(element.offset));
+        }
         if element.attributes.is_empty() && element.first_child.is_none() {
             self.text(&element.text);
             return Ok(());
@@ -149,7 +148,7 @@ impl<'a> Writer<'a> {
             self.out.push(b':');
             self.text_or(value, b"\"\"");
         }
-        for (name, group) in self.groups(element) {
+        for (name, group) in self.groups(element)? {
             self.comma(&mut is_first);
             self.member(name, &group)?;
         }
@@ -171,12 +170,16 @@ impl<'a> Writer<'a> {
     }
 
     /// The elements within, those of one name together at the place of the first.
-    fn groups(&self, element: &Element<'a>) -> Vec<(&'a str, Vec<&'a Element<'a>>)> {
-        let mut groups: Vec<(&'a str, Vec<&'a Element<'a>>)> = Vec::new();
+    fn groups(&self, element: &Element<'a>) -> Result<Vec<Group<'a>>, Reason> {
+        let mut groups: Vec<Group<'a>> = Vec::new();
+        let mut stop = StopCheck::new(element.offset);
         let mut places: HashMap<&str, usize> = HashMap::new();
         let mut next = element.first_child;
         while let Some(child) = next.and_then(|number| self.elements.get(number)) {
             next = child.next_sibling;
+            if stop.is_stopped(child.offset) {
+                return Err(Reason::stopped(child.offset));
+            }
             let place = *places.entry(child.name).or_insert_with(|| {
                 groups.push((child.name, Vec::new()));
                 groups.len() - 1
@@ -185,7 +188,7 @@ impl<'a> Writer<'a> {
                 group.push(child);
             }
         }
-        groups
+        Ok(groups)
     }
 
     /// Text as a value; no text is null, as null is an element without text.
@@ -220,7 +223,8 @@ fn xml_path(xml: &[u8], offset: usize) -> String {
     let text = String::from_utf8_lossy(xml.get(..offset.min(xml.len())).unwrap_or_default());
     let mut reader = quick_xml::Reader::from_str(&text);
     let mut path: Vec<String> = Vec::new();
-    loop {
+    let mut stop = StopCheck::new(0);
+    while !stop.is_stopped(reader.buffer_position() as usize) {
         match reader.read_event() {
             Ok(quick_xml::events::Event::Start(tag)) => {
                 path.push(tag.name().as_ref().chars().take(100).collect());

@@ -134,13 +134,20 @@ pub fn count_rounds(count: u64) {
     METER.with(|meter| meter.rounds.set(meter.rounds.get().wrapping_add(count)));
 }
 
-/// Does work of this thread whose evaluations end with a failure soon after the flag is set.
+/// Does work of this thread whose evaluations, conversions, readers and writers end with a failure
+/// soon after the flag is set.
 pub fn stoppable<T>(stop: &Arc<AtomicBool>, work: impl FnOnce() -> T) -> T {
     let before = METER.with(|meter| meter.stop.replace(Some(Arc::clone(stop))));
     let restore = RestoreStop(before);
     let result = work();
     drop(restore);
     result
+}
+
+/// Whether the flag of [`stoppable`] has been set: nobody waits any more for what this thread does.
+pub fn is_stopped() -> bool {
+    let is_set = |stop: &Arc<AtomicBool>| stop.load(Ordering::Relaxed);
+    METER.with(|meter| meter.stop.borrow().as_ref().is_some_and(is_set))
 }
 
 /// Puts back what [`stoppable`] replaced, also when the work panics.
@@ -279,8 +286,8 @@ impl Meter {
     /// Why the evaluation may not go on, if its time is over or nobody waits for it. A time slice
     /// begins with the second round: most evaluations have none, and never look at the clock.
     fn late(&self) -> Option<Stopped> {
-        let is_stopped = |stop: &Arc<AtomicBool>| stop.load(Ordering::Relaxed);
-        if self.stop.borrow().as_ref().is_some_and(is_stopped) {
+        let is_set = |stop: &Arc<AtomicBool>| stop.load(Ordering::Relaxed);
+        if self.stop.borrow().as_ref().is_some_and(is_set) {
             return Some(Stopped::Time);
         }
         let end = self.end.get();

@@ -22,7 +22,7 @@ pub(crate) use error::path_part;
 pub use error::{CompileError, EvalError, EvalErrorKind};
 pub use expression::Expression;
 pub use functions::function_names;
-pub use meter::{count_rounds, rounds, set_stack, stack, stoppable};
+pub use meter::{count_rounds, is_stopped, rounds, set_stack, stack, stoppable};
 pub(crate) use scan::{Stop, scan};
 
 use std::time::Instant;

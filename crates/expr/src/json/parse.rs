@@ -6,6 +6,7 @@ use bytes::Bytes;
 use jaq_json::{Map, Num};
 
 use super::{DEPTH_LIMIT, decode_escape};
+use crate::stop::{STOPPED, StopCheck};
 use crate::value::{self, Value};
 
 /// Why a text is not JSON, and where.
@@ -78,6 +79,7 @@ pub(super) struct Reader<'a> {
     pub(super) text: &'a [u8],
     pub(super) at: usize,
     depth_left: usize,
+    stop: StopCheck,
 }
 
 /// How many members an object has room for at first.
@@ -112,6 +114,16 @@ impl<'a> Reader<'a> {
             text: whole,
             at: 0,
             depth_left: depth_max.min(DEPTH_LIMIT),
+            stop: StopCheck::new(0),
+        }
+    }
+
+    /// Fails when nobody waits for the value any more. Asked for each entry.
+    #[inline]
+    fn check_stop(&mut self) -> Result<(), Fault> {
+        match self.stop.is_stopped(self.at) {
+            true => Err(self.fault(STOPPED)),
+            false => Ok(()),
         }
     }
 
@@ -315,6 +327,7 @@ impl<'a> Reader<'a> {
         }
         loop {
             items.push(self.value()?);
+            self.check_stop()?;
             self.skip_space();
             match self.peek() {
                 Some(b',') => self.at += 1,
@@ -346,6 +359,7 @@ impl<'a> Reader<'a> {
             self.at += 1;
             let value = self.value()?;
             members.insert(key, value);
+            self.check_stop()?;
             self.skip_space();
             match self.peek() {
                 Some(b',') => self.at += 1,

@@ -5,6 +5,8 @@ use std::fmt;
 use jaq_json::{Map, Num};
 
 use super::DEPTH_LIMIT;
+use crate::jq::is_stopped;
+use crate::stop::{STEP, STOPPED};
 use crate::value::Value;
 
 /// Why a value cannot be written as JSON, and where it is.
@@ -34,6 +36,7 @@ pub fn write(value: &Value, size_max: usize, out: &mut Vec<u8>) -> Result<(), No
     let start = out.len();
     let mut writer = Writer {
         limit: start.saturating_add(size_max),
+        next_check: start.saturating_add(size_max.min(STEP)),
         out,
         depth_left: DEPTH_LIMIT,
         path: Vec::new(),
@@ -50,6 +53,8 @@ pub fn write(value: &Value, size_max: usize, out: &mut Vec<u8>) -> Result<(), No
 struct Writer<'a> {
     out: &'a mut Vec<u8>,
     limit: usize,
+    /// How long it may be before the limit and the flag that ends the work are looked at.
+    next_check: usize,
     depth_left: usize,
     /// Where the writer failed, the innermost place first.
     path: Vec<String>,
@@ -68,10 +73,24 @@ impl Writer<'_> {
     }
 
     fn put(&mut self, bytes: &[u8]) -> Result<(), &'static str> {
-        if bytes.len() > self.limit.saturating_sub(self.out.len()) {
-            return Err("the text is too large");
+        if bytes.len() > self.next_check.saturating_sub(self.out.len()) {
+            self.check(bytes.len())?;
         }
         self.out.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    /// Looks whether so many bytes more are allowed, and whether anybody waits for them.
+    #[cold]
+    fn check(&mut self, more: usize) -> Result<(), &'static str> {
+        if more > self.limit.saturating_sub(self.out.len()) {
+            return Err("the text is too large");
+        }
+        if is_stopped() {
+            return Err(STOPPED);
+        }
+        let end = self.out.len().saturating_add(more);
+        self.next_check = self.limit.min(end.saturating_add(STEP));
         Ok(())
     }
 
@@ -165,11 +184,13 @@ impl Writer<'_> {
     }
 
     fn string(&mut self, text: &[u8]) -> Result<(), &'static str> {
+        // Before it is looked through: it may be far longer than what may be written.
+        let length = text.len().saturating_add(2);
+        if length > self.next_check.saturating_sub(self.out.len()) {
+            self.check(length)?;
+        }
         // Most texts: they are UTF-8 and stand as they are.
         if is_plain_ascii(text) {
-            if text.len().saturating_add(2) > self.limit.saturating_sub(self.out.len()) {
-                return Err("the text is too large");
-            }
             self.out.reserve(text.len() + 2);
             self.out.push(b'"');
             self.out.extend_from_slice(text);

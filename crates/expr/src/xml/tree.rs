@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::convert::error::Reason;
 use crate::convert::xml_notes::{self, read};
 use crate::convert::xml_text::check_characters;
+use crate::stop::StopCheck;
 
 /// The most namespaces that may be declared for one element: each name looks through them.
 const DECLARED_MAX: usize = 256;
@@ -142,7 +143,8 @@ pub fn parse(xml: &[u8], depth_max: usize) -> Result<Element, XmlError> {
         // Offsets are those of the text behind a byte order mark.
         let notes = read(text, depth_max.min(DEPTH_LIMIT))?;
         let lines = lines(text, &notes);
-        let mut builder = Builder { notes, lines };
+        let stop = StopCheck::new(0);
+        let mut builder = Builder { notes, lines, stop };
         builder.build(0, None)
     };
     root().map_err(|Reason { offset, detail, .. }| {
@@ -167,6 +169,7 @@ fn lines(text: &str, notes: &[xml_notes::Element<'_>]) -> Vec<usize> {
 struct Builder<'a> {
     notes: Vec<xml_notes::Element<'a>>,
     lines: Vec<usize>,
+    stop: StopCheck,
 }
 
 impl Builder<'_> {
@@ -174,6 +177,9 @@ impl Builder<'_> {
         let Some(note) = self.notes.get_mut(number) else {
             return Err(Reason::syntax(0, "there is no element"));
         };
+        if self.stop.is_stopped(note.offset) {
+            return Err(Reason::stopped(note.offset));
+        }
         let scope = declare(note, outer)?;
         let undeclared = || Reason::syntax(note.offset, "a prefix that is not declared");
         let (namespace, name) = match note.name.split_once(':') {

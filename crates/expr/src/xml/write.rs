@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::{XML_NAMESPACE, XSI_NAMESPACE};
+use crate::stop::{STOPPED, StopCheck};
 
 /// Why something cannot be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,6 +13,8 @@ pub enum NotXml {
     TooLarge,
     /// A character that XML does not have (XML 1.0, section 2.2).
     Character,
+    /// Nobody waits for the document any more: see [`crate::jq::stoppable`].
+    Stopped,
 }
 
 impl fmt::Display for NotXml {
@@ -19,6 +22,7 @@ impl fmt::Display for NotXml {
         formatter.write_str(match self {
             Self::TooLarge => "the document is too large",
             Self::Character => "a character that XML does not have",
+            Self::Stopped => STOPPED,
         })
     }
 }
@@ -31,6 +35,7 @@ pub struct Writer {
     text: String,
     namespaces: Vec<Arc<str>>,
     limit: usize,
+    stop: StopCheck,
     /// Whether a start tag still takes attributes.
     is_open: bool,
 }
@@ -42,6 +47,7 @@ impl Writer {
             text: String::with_capacity(512),
             namespaces: Vec::new(),
             limit,
+            stop: StopCheck::new(0),
             is_open: false,
         }
     }
@@ -82,6 +88,9 @@ impl Writer {
         self.close_tag();
         if self.text.len() > self.limit {
             return Err(NotXml::TooLarge);
+        }
+        if self.stop.is_stopped(self.text.len()) {
+            return Err(NotXml::Stopped);
         }
         self.text.push('<');
         self.name(namespace, name);

@@ -10,6 +10,7 @@ fn kind_name(kind: ConvertErrorKind) -> &'static str {
         ConvertErrorKind::TooDeep => "too deep",
         ConvertErrorKind::TooLarge => "too large",
         ConvertErrorKind::Forbidden => "forbidden",
+        ConvertErrorKind::Stopped => "stopped",
     }
 }
 

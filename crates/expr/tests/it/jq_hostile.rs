@@ -330,6 +330,37 @@ fn what_has_no_end_passes_a_limit() {
     assert_eq!(others.collect::<Vec<_>>(), Vec::<&&str>::new());
 }
 
+/// A name may stand in a document for each entry of a list, and a row has a field for each column
+/// of the first: what is written counts, and not only what is read.
+#[test]
+fn documents_of_a_value_are_paid_for_before_they_are_written() {
+    let limits = Limits {
+        steps: u64::MAX,
+        memory: 8 << 20,
+        ..Limits::default()
+    };
+    let list = "{(\"n\" * 5000): [range(2000)]}";
+    let rows = "[([range(1000) | {key: \"c\\(.)\", value: 1}] | from_entries), \
+                (range(10000) | {})]";
+    for code in [
+        format!("{list} | toxml | length"),
+        format!("{list} | toform | length"),
+        format!("{rows} | tocsv | length"),
+        // Nor one after the other, or one within the other.
+        "[limit(200; repeat({a: (\"x\" * 50000)} | toxml))] | length".to_owned(),
+        "reduce range(40) as $i (\"&\"; {a: ., b: .} | toxml)".to_owned(),
+        "reduce range(40) as $i (\"%\"; {a: ., b: .} | toform)".to_owned(),
+        "reduce range(40) as $i (\"\\\"\"; [[., .]] | tocsv)".to_owned(),
+    ] {
+        let error = evaluated(&code, &Value::Null, &limits).unwrap_err();
+        assert_eq!(error.message, "needs too much memory", "{code}");
+        assert_eq!(error.kind, EvalErrorKind::Budget, "{code}");
+    }
+    let short = "{a: [range(1000)]} | [toxml, toform, ([.a] | tocsv)] | map(length)";
+    let lengths = evaluated(short, &Value::Null, &limits).unwrap();
+    assert_eq!(lengths, parsed("[9903,5889,3891]"));
+}
+
 /// What ends by time alone must end, whatever it does: there are steps for hours, and memory.
 #[test]
 fn what_has_no_end_passes_the_limit_of_time() {

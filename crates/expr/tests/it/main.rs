@@ -17,5 +17,6 @@ mod jq_hostile;
 mod members;
 mod mistakes;
 mod random;
+mod stopped;
 mod suites;
 mod support;

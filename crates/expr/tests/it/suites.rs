@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use expr::{Expression, Limits, Value, json};
 
-use super::support::World;
+use super::support::{World, assert_published};
 
 struct Case {
     name: String,
@@ -186,23 +186,22 @@ const SUITES: [(&str, &str); 8] = [
 #[test]
 fn the_cases_of_jq_gojq_and_jaq_hold() {
     let mut excluded = Excluded::read(include_str!("../data/excluded.txt"));
-    let mut all = 0;
+    let mut rates = Vec::new();
     for (name, text) in SUITES {
         let cases = cases(name, text);
         let hold = cases.iter().map(|it| {
             let program = format!("{} | {}", it.program, it.input);
             excluded.case(&it.name, &program, holds(it))
         });
-        println!("{name}: {} of {}", hold.sum::<usize>(), cases.len());
-        all += cases.len();
+        rates.push((name, hold.sum::<usize>(), cases.len()));
     }
     let cases = gojq_cases(include_str!("../data/gojq.json"));
     let hold = cases.iter().map(|it| {
         let program = format!("{} | {}", it.program, it.inputs.join(" "));
         excluded.case(&it.name, &program, gojq_holds(it))
     });
-    println!("gojq: {} of {}", hold.sum::<usize>(), cases.len());
-    all += cases.len();
+    rates.push(("gojq", hold.sum(), cases.len()));
+    let all: usize = rates.iter().map(|(.., all)| all).sum();
     let (wrong, listed) = (&excluded.wrong, excluded.reasons.len());
     assert!(
         wrong.is_empty(),
@@ -216,4 +215,9 @@ fn the_cases_of_jq_gojq_and_jaq_hold() {
         "excluded cases that do not exist"
     );
     assert!(all > 1_900, "{all}");
+    let holding = rates.iter().map(|(_, hold, _)| hold).sum();
+    for (name, hold, all) in rates {
+        assert_published(name, hold, all);
+    }
+    assert_published("all of jq", holding, all);
 }

@@ -49,3 +49,13 @@ pub fn compiled(code: &str) -> Expression {
 pub fn evaluated(code: &str, input: &Value, limits: &Limits) -> Result<Value, EvalError> {
     compiled(code).evaluate(input, &World, limits)
 }
+
+/// Asserts that the page of pass rates says this of a suite.
+pub fn assert_published(suite: &str, pass: usize, all: usize) {
+    const PAGE: &str = include_str!("../../../../docs/results/conformance.md");
+    let row = format!("| {suite} | {pass} of {all} |");
+    assert!(
+        PAGE.contains(&row),
+        "docs/results/conformance.md says not: {row}"
+    );
+}

@@ -1,6 +1,7 @@
 //! Flows end to end: one deadline, detached work, failures, calls to other systems, hostile
 //! expressions beside other requests.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use testkit::{
@@ -84,8 +85,12 @@ fn a_schema_with_branches_at_each_level_is_checked_in_time() {
     let tree = |kind: &str| format!("{groups}{{\"kind\":\"{kind}\"}}{}", "}".repeat(depth));
     let json = "application/json";
     assert_eq!(post(port, "/tree", json, &tree("leaf")).status, 200);
+    let before = engine.process.peak_kib();
     let told = post(port, "/tree", json, &tree("other"));
     assert_eq!(told.status, 400, "{}", told.text());
+    // Errors have a budget of 16 MiB. Without one each level doubles them.
+    let grown = engine.process.peak_kib().saturating_sub(before);
+    assert!(grown < 64 << 10, "{grown} KiB");
     engine.stop();
 }
 
@@ -340,23 +345,48 @@ fn an_expression_ends_with_its_client() {
     assert_eq!(process.wait().code(), Some(0), "{}", process.output());
 }
 
-/// What a flow may do with one large message, and for how many lines of it that takes many times
-/// the limit below.
-const LARGE: &[(&str, usize, &str)] = &[
+/// A line of a large message.
+const LINE: &str = "{\"a\":\"some text\",\"b\":\"more text\"}";
+
+/// What a flow may do with one large message of such lines, how many lines of it take many times
+/// the limit below, and its steps.
+const LARGE: &[(&str, (&str, usize), &str)] = &[
     (
         "convert",
-        300_000,
+        (LINE, 300_000),
         "- convert: { from: json, to: xml, root: order }\n",
     ),
-    ("xml", 20_000, "- encode: { to: xml, root: order }\n"),
-    ("json", 20_000, "- encode: json\n"),
-    ("decode", 20_000, "- decode: json\n- map: .line[0]\n"),
-    ("toxml", 20_000, "- map: \"{order: .} | toxml\"\n"),
-    ("tocsv", 20_000, "- map: .line | tocsv\n"),
+    (
+        "xml",
+        (LINE, 20_000),
+        "- encode: { to: xml, root: order }\n",
+    ),
+    ("json", (LINE, 20_000), "- encode: json\n"),
+    ("form", ("\"some text\"", 60_000), "- encode: form\n"),
+    ("csv", (LINE, 20_000), "- encode: csv\n"),
+    ("gzip", (LINE, 1_200_000), "- encode: gzip\n"),
+    (
+        "decode",
+        (LINE, 20_000),
+        "- decode: json\n- map: .line[0]\n",
+    ),
+    ("toxml", (LINE, 20_000), "- map: \"{order: .} | toxml\"\n"),
+    (
+        "toform",
+        (LINE, 20_000),
+        "- map: \"{a: [.line[].a]} | toform\"\n",
+    ),
+    ("tocsv", (LINE, 20_000), "- map: .line | tocsv\n"),
     (
         "validate",
-        20_000,
+        (LINE, 20_000),
         "- validate: { schema: { properties: { line: { items: { required: [a, b] } } } } }\n",
+    ),
+    (
+        "http",
+        (LINE, 20_000),
+        "- http: { to: \"http://127.0.0.1:1/\", body: \"${ . }\", \
+         headers: { Content-Type: application/xml } }\n  fallback: [ { map: 1 } ]\n",
     ),
 ];
 
@@ -378,14 +408,18 @@ fn the_time_of_a_flow_ends_conversions_and_others_are_served_meanwhile() {
         }
     }
     let (mut process, port, _folder) = run_long(&flows);
-    let body = |lines: usize| {
-        let lines = "{\"a\":\"some text\",\"b\":\"more text\"},".repeat(lines);
-        format!("{{\"line\":[{}]}}", lines.trim_end_matches(','))
+    let body = |name: &str, (line, count): (&str, usize)| {
+        let lines = format!("{line},").repeat(count);
+        let lines = lines.trim_end_matches(',');
+        match name {
+            "csv" => format!("[{lines}]"),
+            _ => format!("{{\"line\":[{lines}]}}"),
+        }
     };
     let json = "application/json";
     for (name, lines, _) in LARGE {
-        let body = body(*lines);
-        let whole = post(port, &format!("/whole/{name}"), json, &body);
+        let body = body(name, *lines);
+        let whole = post_patiently(port, &format!("/whole/{name}"), &body);
         assert!(whole.status < 300, "{name}: {}", whole.text());
         // More than there are threads for long work: they would be done one after the other.
         std::thread::scope(|scope| {
@@ -404,4 +438,62 @@ fn the_time_of_a_flow_ends_conversions_and_others_are_served_meanwhile() {
         let place = format!("flow late-{name}, step 1 (");
         assert!(told.contains(&place), "no {place} in {told}");
     }
+}
+
+/// Posts JSON whose answer takes long on a busy machine.
+fn post_patiently(port: u16, path: &str, body: &str) -> testkit::Response {
+    let mut client = RawClient::connect(port);
+    client.set_patience(Duration::from_secs(60));
+    client.send(format!(
+        "POST {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\
+         Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    ));
+    client.response()
+}
+
+/// 30 bodies that are 60 MB each when they are unpacked, at once, on one worker.
+#[test]
+fn others_are_served_while_many_large_bodies_are_unpacked() {
+    let (mut process, port, _folder) = run_long(
+        "flow: fine\nfrom: { http: GET /fine }\nsteps: [ { map: 1 + 1 }, { reply: {} } ]\n---\n\
+         flow: pack\nfrom: { http: POST /pack }\nsteps:\n\
+         \x20 - encode: gzip\n  - reply: {}\n---\n\
+         flow: unpack\nfrom: { http: POST /unpack }\nsteps:\n\
+         \x20 - decode: { from: gzip, max: 64MiB }\n  - reply: { status: 204 }\n",
+    );
+    let size = 60_000_000;
+    let packed = post(port, "/pack", "text/plain", &"0".repeat(size));
+    assert!(packed.body.len() < size / 500, "{}", packed.body.len());
+    let mut clients: Vec<RawClient> = (0..30).map(|_| RawClient::connect(port)).collect();
+    for client in &mut clients {
+        client.send(format!(
+            "POST /unpack HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Type: text/plain\r\n\
+             Content-Encoding: gzip\r\nContent-Length: {}\r\n\r\n",
+            packed.body.len()
+        ));
+        client.send(packed.body.clone());
+    }
+    let unpacked = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for client in &mut clients {
+            let unpacked = &unpacked;
+            scope.spawn(move || {
+                client.set_patience(Duration::from_secs(120));
+                assert_eq!(client.response().status, 204);
+                unpacked.fetch_add(1, Ordering::Relaxed);
+            });
+        }
+        for _ in 0..20 {
+            assert_eq!(get(port, "/fine").text(), "2");
+        }
+        // As many are unpacked at once as there are cores; the rest waits for a thread.
+        let before = unpacked.load(Ordering::Relaxed);
+        assert!(
+            before < 15,
+            "{before} were unpacked before 20 requests were answered"
+        );
+    });
+    process.signal("TERM");
+    assert_eq!(process.wait().code(), Some(0), "{}", process.output());
 }

@@ -116,6 +116,31 @@ fn a_result_is_bounded() {
     }
 }
 
+/// A short body that stands for a long result: a name for each entry of a list, a field for each
+/// column. The result would be some hundred megabytes, which nobody has time for in a test.
+#[test]
+fn a_result_is_refused_while_it_is_written() {
+    let name = "n".repeat(20_000);
+    let list = format!("{{\"{name}\": [{}1]}}", "1,".repeat(20_000));
+    let columns: Vec<String> = (0..5000).map(|at| format!("\"c{at}\":1")).collect();
+    let rows = format!("[{{{}}}{}]", columns.join(","), ",{}".repeat(60_000));
+    for (yaml, body) in [("xml", &list), ("form", &list), ("csv", &rows)] {
+        let step = sound(&DEFINITION, yaml);
+        let mut message = exchange(&[JSON], body.as_bytes());
+        let services = FakeServices::default();
+        let before = message.content.raw().map(<[u8]>::len);
+        let fault = run(&*step, &mut message, &services).unwrap_err();
+        let cause = fault.cause.unwrap();
+        assert!(
+            cause.starts_with("the result is too large"),
+            "{yaml}: {cause}"
+        );
+        // First on the worker, then beside it up to the bound of the flow.
+        assert_eq!(services.beside.get().0, 1, "{yaml}");
+        assert_eq!(message.content.raw().map(<[u8]>::len), before, "{yaml}");
+    }
+}
+
 #[test]
 fn a_body_is_compressed_with_its_media_type() {
     for size in [10, 300_000] {

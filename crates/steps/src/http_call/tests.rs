@@ -2,9 +2,10 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
-use component::exchange::Exchange;
+use component::exchange::{Exchange, FlowContext};
 use component::step::{Next, Step};
 use message::{Fault, Kind, Origin, Reply, Request};
 
@@ -428,6 +429,38 @@ fn a_query_is_bounded_while_it_is_written() {
     let parameters = expr::value::object([("n".to_owned(), expr::value::integer(1))]);
     super::add_query(&parameters, &mut query).unwrap();
     assert_eq!(query.as_deref(), Some("n=1"));
+}
+
+/// A form or XML in the body is bounded like every body that the flow makes, and may be far longer
+/// than what it is made of.
+#[test]
+fn a_body_that_the_step_writes_is_bounded_while_it_is_written() {
+    for media_type in ["application/x-www-form-urlencoded", "application/xml"] {
+        let yaml = format!(
+            "{{ to: crm:/x, headers: {{ Content-Type: {media_type} }}, \
+             body: {{ \"{}\": \"${{ . }}\" }} }}",
+            "n".repeat(1000)
+        );
+        let step = sound(&DEFINITION, &yaml);
+        for (body_max, is_sent) in [(10_000, false), (1_000_000, true)] {
+            let (services, asked) = recorder(Reply::new(204));
+            let body = format!("[{}1]", "1,".repeat(400));
+            let mut message = exchange(&[JSON], body.as_bytes());
+            let mut context = FlowContext::new("test");
+            context.body_max = body_max;
+            message.context = Arc::new(context);
+            let result = run(&*step, &mut message, &services);
+            assert_eq!(asked.borrow().len(), usize::from(is_sent), "{media_type}");
+            let cause = result.err().and_then(|fault| fault.cause);
+            let expected = (!is_sent).then_some("the result is too large");
+            assert_eq!(cause.as_deref(), expected, "{media_type}");
+            // Beside the worker when it is more than that writes at one go.
+            let beside = services.beside.get().0;
+            assert_eq!(beside, usize::from(is_sent), "{media_type}");
+            let sent = asked.borrow().first().map(|it| it.body.as_bytes().len());
+            assert!(sent.is_none_or(|it| it > 400_000), "{sent:?}");
+        }
+    }
 }
 
 /// Calls a URL of a message: where the request goes, and the request.

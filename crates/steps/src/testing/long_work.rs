@@ -257,6 +257,18 @@ fn large_bodies_are_written_beside_the_worker() {
         ("- map: '{ a: (LONG) }'\n- encode: form\n- map: 1", "1"),
         ("- map: '[[LONG]]'\n- encode: csv\n- map: 1", "1"),
         ("- map: 'LONG'\n- encode: base64\n- map: 1", "1"),
+        ("- map: 'LONG'\n- encode: text\n- map: 1", "1"),
+        // There is no other system in this test.
+        (
+            "- http: { to: crm:/x, headers: { Content-Type: application/xml }, \
+             body: { a: '${ LONG }' } }",
+            "the upstream cannot be reached",
+        ),
+        (
+            "- http: { to: crm:/x, body: { a: '${ LONG }' }, \
+             headers: { Content-Type: application/x-www-form-urlencoded } }",
+            "the upstream cannot be reached",
+        ),
         ("- map: '[LONG]'\n- encode: gzip\n- map: 1", "1"),
         (
             "- map: '[LONG]'\n\

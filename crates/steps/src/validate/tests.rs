@@ -336,6 +336,53 @@ fn names_of_domains_outside_ascii_are_checked() {
     }
 }
 
+/// The documentation lists the formats that are checked: each of them is, and no other is.
+#[test]
+fn the_formats_of_the_documentation_are_checked() {
+    const WRONG: [(&str, &str); 19] = [
+        ("date", "2026-02-30"),
+        ("date-time", "2026-02-30T00:00:00Z"),
+        ("time", "25:00:00Z"),
+        ("duration", "P"),
+        ("email", "a"),
+        ("idn-email", "ä"),
+        ("hostname", "-a"),
+        ("idn-hostname", "-ä"),
+        ("ipv4", "1.2.3.256"),
+        ("ipv6", "1::2::3"),
+        ("uri", "a b"),
+        ("uri-reference", "a b"),
+        ("uri-template", "{"),
+        ("iri", "ä b"),
+        ("iri-reference", "ä b"),
+        ("uuid", "2eb8aa08"),
+        ("json-pointer", "a"),
+        ("relative-json-pointer", "a"),
+        ("regex", "("),
+    ];
+    let text = include_str!("../validate.md");
+    let (_, text) = text
+        .split_once("`format` is checked, not only noted:")
+        .unwrap();
+    let (text, _) = text.split_once("Any other format says nothing.").unwrap();
+    let listed: Vec<&str> = text.split('`').skip(1).step_by(2).collect();
+    let known: Vec<&str> = WRONG.iter().map(|(format, _)| *format).collect();
+    let sorted = |mut names: Vec<&'static str>| {
+        names.sort_unstable();
+        names
+    };
+    assert_eq!(sorted(listed), sorted(known));
+    for (format, wrong) in WRONG {
+        let step = schema(&format!("{{ format: {format} }}"));
+        let body = format!("\"{wrong}\"");
+        assert!(detail(&*step, &body).contains(format), "{format}");
+    }
+    for other in ["color", "phone", "semver", "iso-duration"] {
+        let step = schema(&format!("{{ format: {other} }}"));
+        assert!(check(&*step, "\"a b (\"").is_ok(), "{other}");
+    }
+}
+
 #[test]
 fn a_pattern_cannot_take_for_ever() {
     let step = schema("{ pattern: \"^(?=(a+)+$)(a|a)*b$\" }");

@@ -154,6 +154,29 @@ mod tests {
     }
 
     #[test]
+    fn pauses_are_as_long_as_evaluations_or_seven_times_as_long() {
+        local(async {
+            let took = Duration::from_millis(5);
+            for (share, times) in [(Share::Half, 1), (Share::Eighth, 7)] {
+                let mut slice = TimeSlice::begin().await;
+                slice.charged -= took;
+                slice.charge(share);
+                let owed = slice.owed.as_ref().unwrap();
+                let (pause, since) = (owed.pause, owed.since.unwrap());
+                assert!(pause >= took * times, "{pause:?}");
+                // Nobody evaluates anything before it is over.
+                drop(slice);
+                drop(TimeSlice::begin().await);
+                assert!(since.elapsed() >= pause);
+            }
+            let mut slice = TimeSlice::begin().await;
+            slice.charged -= PAUSE_MAX * 2;
+            slice.charge(Share::Eighth);
+            assert_eq!(slice.owed.as_ref().unwrap().pause, PAUSE_MAX);
+        });
+    }
+
+    #[test]
     fn one_at_a_time_and_in_the_order_of_asking() {
         local(async {
             let (inside, order) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));

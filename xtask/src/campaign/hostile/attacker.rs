@@ -26,6 +26,8 @@ pub struct Ports {
     pub h2: u16,
     pub tls: u16,
     pub admin: u16,
+    /// The server that stands in for all that the engine calls.
+    pub back_end: u16,
 }
 
 pub struct Attacker {

@@ -5,6 +5,7 @@ mod doors;
 mod http1;
 mod http2;
 mod others;
+mod services;
 mod tls;
 mod topics;
 mod websocket;
@@ -73,6 +74,7 @@ pub fn all() -> impl Iterator<Item = &'static Attack> {
         bodies::ATTACKS,
         websocket::ATTACKS,
         topics::ATTACKS,
+        services::ATTACKS,
         others::ATTACKS,
     ];
     groups.into_iter().flatten()
@@ -119,7 +121,7 @@ pub fn play(attack: &Attack, ports: Ports, seed: u64, time: Duration) -> Sums {
 
 /// Attacks from a process of its own, on the attackers' core and behind everybody else there.
 pub fn start(attack: &Attack, ports: Ports, seed: u64, time: Duration) -> Result<Child, Failure> {
-    let numbers = [ports.http, ports.h2, ports.tls, ports.admin];
+    let numbers = [ports.http, ports.h2, ports.tls, ports.admin, ports.back_end];
     let child = ending_with_this("nice")
         .args(["-n", "19"])
         .arg(std::env::current_exe()?)
@@ -138,10 +140,10 @@ pub fn run(arguments: &[String]) -> Result<(), Failure> {
     let (name, numbers) = arguments.split_first().ok_or_else(wrong)?;
     let numbers: Result<Vec<u64>, _> = numbers.iter().map(|it| it.parse::<u64>()).collect();
     let numbers = numbers.map_err(|_| wrong())?;
-    let &[http, h2, tls, admin, seed, millis] = numbers.as_slice() else {
+    let &[http, h2, tls, admin, back_end, seed, millis] = numbers.as_slice() else {
         return Err(wrong());
     };
-    let [http, h2, tls, admin] = [http, h2, tls, admin].map(|port| port as u16);
+    let [http, h2, tls, admin, back_end] = [http, h2, tls, admin, back_end].map(|it| it as u16);
     let mut known = all().chain(doors());
     let attack = known.find(|it| it.name == *name).ok_or_else(wrong)?;
     let ports = Ports {
@@ -149,6 +151,7 @@ pub fn run(arguments: &[String]) -> Result<(), Failure> {
         h2,
         tls,
         admin,
+        back_end,
     };
     let sums = play(attack, ports, seed, Duration::from_millis(millis));
     println!("{} {}", sums.sent, sums.cut);

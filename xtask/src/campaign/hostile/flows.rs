@@ -12,19 +12,14 @@ pub const DOORS: &str = include_str!("../../../campaign/doors.yaml");
 const BIG: usize = 512 * 1024;
 
 /// Writes everything that the engine reads.
-pub fn write(
-    root: &Path,
-    (flows, folder): (&str, &Path),
-    ports: Ports,
-    back_end: u16,
-) -> Result<(), Failure> {
+pub fn write(root: &Path, (flows, folder): (&str, &Path), ports: Ports) -> Result<(), Failure> {
     let port = |of: u16| of.to_string();
     let text = flows
         .replace("@SECRET@", credentials::SECRET)
         .replace("@HTTP@", &port(ports.http))
         .replace("@H2@", &port(ports.h2))
         .replace("@TLS@", &port(ports.tls))
-        .replace("@BACK_END@", &port(back_end));
+        .replace("@BACK_END@", &port(ports.back_end));
     // A file of flows has at most 1 MiB: each reply has a file of its own.
     for (number, document) in (0..).zip(text.split("---\n")) {
         let document = document.replace("@BIG@", &"b".repeat(BIG));

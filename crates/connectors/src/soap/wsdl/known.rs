@@ -36,9 +36,10 @@ pub(super) fn is_built_in(namespace: Option<&str>) -> bool {
         .any(|it| Some(it.trim_end_matches('/')) == plain)
 }
 
-/// The name of the file that is brought along for an import from another machine.
+/// The name of the file that is brought along for an import from another machine, or by a path from
+/// the root of whatever the service's author had.
 pub(super) fn file(namespace: Option<&str>, location: &str) -> Option<String> {
-    if !location.contains("://") {
+    if !location.contains("://") && !location.starts_with('/') {
         return None;
     }
     let (_, name, _) = FILES.iter().find(|(known, ..)| namespace == Some(known))?;

@@ -282,6 +282,46 @@ fn bindings_with_attachments_or_encodings_are_refused_in_clear_words() {
 }
 
 #[test]
+fn overloading_and_what_a_service_begins_are_refused_in_clear_words() {
+    let messages = message("in", "<w:part name='x' element='t:A'/>") + &message("out", "");
+    let service = Service {
+        style: "document",
+        messages: &messages,
+        faults: "",
+        header: "",
+    };
+    let sound = service.text();
+    let bound = sound.find("<w:binding").unwrap();
+    let (port_type, binding) = sound.split_at(bound);
+    let twice = |text: &str| {
+        let start = text.find("<w:operation").unwrap();
+        let end = text.find("</w:operation>").unwrap() + "</w:operation>".len();
+        text.replacen(&text[start..end], &text[start..end].repeat(2), 1)
+    };
+    let input = "<w:input message=\"d:in\"/>";
+    assert!(port_type.contains(input), "{port_type}");
+    let without_input = port_type.replace(input, "");
+    for (text, problem) in [
+        (
+            format!("{port_type}{}", twice(binding)),
+            "a second operation `Do`: overloading is not supported",
+        ),
+        (
+            format!("{without_input}{binding}"),
+            "an operation that the service begins is not supported",
+        ),
+    ] {
+        let wsdl = read(&[("a/s.wsdl", &text)]).unwrap();
+        let port = wsdl.port(None).unwrap();
+        let told = wsdl.operation(&port, "Do").map(|_| ()).unwrap_err();
+        let told = format!("{} {told:?}", told.text());
+        assert!(told.contains(problem), "{told}");
+        assert!(told.contains("a/s.wsdl, line "), "{told}");
+    }
+    service.operation();
+}
+
+#[test]
 fn rpc_parts_may_be_elements() {
     let parts = "<w:part name='x' element='t:A'/><w:part name='y' type='xs:int'/>";
     let operation = operation_of("rpc", parts);
@@ -357,6 +397,11 @@ fn schemas_of_standards_are_brought_along() {
         (
             "http://www.w3.org/2005/08/addressing",
             "http://www.w3.org/2006/03/addressing/ws-addr.xsd",
+            2,
+        ),
+        (
+            "http://www.w3.org/2005/08/addressing",
+            "/schemas/wsdl/ws-addr.xsd",
             2,
         ),
         (

@@ -402,6 +402,7 @@ fn not_xml(error: NotXml) -> MapError {
     MapError::new(match error {
         NotXml::TooLarge => "makes the message too large",
         NotXml::Character => "has a character that XML does not have",
+        NotXml::Stopped => "is not written any further",
     })
 }
 

@@ -1,5 +1,8 @@
 //! Values to elements and back, as tables.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
 use bytes::Bytes;
 use expr::json;
 use expr::value::Value;
@@ -318,4 +321,54 @@ fn elements_that_do_not_fit_are_told() {
         );
         assert_eq!(read(&operation, &envelope).unwrap_err(), expected, "{xml}");
     }
+}
+
+/// RFC 7303 for XML holds for envelopes, too.
+#[test]
+fn envelopes_of_older_systems_are_read_in_their_encoding() {
+    let operation = operation("<xs:element name=\"Do\" type=\"xs:string\"/>").unwrap();
+    let envelope = written(&operation, "\"ä\"").unwrap();
+    let latin1 = |text: &str| -> Vec<u8> { text.chars().map(|it| it as u8).collect() };
+    let declared = envelope.replace("UTF-8", "ISO-8859-1");
+    let bare = envelope.split_once("?>").unwrap().1;
+    let utf16 = bare.encode_utf16().flat_map(u16::to_le_bytes).collect();
+    for (bytes, content_type) in [
+        (latin1(&declared), &b"text/xml"[..]),
+        (latin1(&envelope), b"text/xml; charset=iso-8859-1"),
+        (utf16, b"text/xml; charset=utf-16le"),
+    ] {
+        let envelope = Envelope::read(&Bytes::from(bytes), content_type).unwrap();
+        let (shape, model) = (&operation.input, &operation.model);
+        let value = body_value(shape, model, operation.is_rpc, &envelope.body).unwrap();
+        assert_eq!(json_text(&value), "\"ä\"");
+    }
+    let unknown = Envelope::read(&Bytes::from(envelope), b"text/xml; charset=klingon");
+    let reason = unknown.unwrap_err();
+    assert_eq!(reason.reason(), "the encoding `klingon` is not known");
+}
+
+/// A message of many items, that would take long, is neither written nor read to its end when
+/// nobody waits for it any more.
+#[test]
+fn messages_that_nobody_waits_for_are_given_up() {
+    let schema = "<xs:element name=\"Do\"><xs:complexType><xs:sequence>\
+         <xs:element name=\"n\" type=\"xs:int\" maxOccurs=\"unbounded\"/>\
+         </xs:sequence></xs:complexType></xs:element>";
+    let operation = operation(schema).unwrap();
+    let body = format!("{{\"n\":[{}1]}}", "1,".repeat(10_000));
+    let envelope = written(&operation, &body).unwrap();
+    let parts = Envelope::read(&Bytes::from(envelope.clone()), b"").unwrap();
+    let read = || {
+        let shape = &operation.input;
+        body_value(shape, &operation.model, operation.is_rpc, &parts.body).map(drop)
+    };
+    assert!(read().is_ok());
+    let stop = Arc::new(AtomicBool::new(true));
+    expr::jq::stoppable(&stop, || {
+        let error = written(&operation, &body).unwrap_err();
+        assert!(error.contains("is not written any further"), "{error}");
+        assert!(Envelope::read(&Bytes::from(envelope.clone()), b"").is_err());
+        let error = read().unwrap_err().to_string();
+        assert!(error.contains("is not read any further"), "{error}");
+    });
 }

@@ -1,8 +1,9 @@
-//! What is read from disks: files, stored messages, and events that a subscriber has missed.
+//! What is read from disks (files, stored messages, events that a subscriber has missed), and
+//! messages of WebSocket connections.
 
 use std::fs;
 
-use testkit::{RawClient, wait_until};
+use testkit::{RawClient, WebSocket, wait_until};
 
 use super::{MEGABYTE, REFUSED, Site};
 use crate::support::post;
@@ -21,6 +22,34 @@ fn put(site: &Site, name: &str, size: usize) {
 const FILES: &str = "---\nflow: files\nfrom:\n\
      \x20 file: { folder: FOLDER/in, stable: 0s, every: 100ms, parallel: 9, delete: true }\n\
      steps: [ { map: length } ]\n";
+
+/// RFC 6455, section 7.4.1, and its registry: 1013 is "try again later".
+#[test]
+fn a_message_of_a_websocket_that_finds_no_room_ends_its_connection() {
+    let site = Site::run(
+        "---\nflow: sizes\nfrom: { websocket: { path: /sizes, message_max: 2MiB } }\n\
+         steps: [ { map: length } ]\n",
+    );
+    let text = "y".repeat(500_000);
+    let (_, mut early) = WebSocket::connect(site.port, "/sizes", "");
+    early.text(&text);
+    assert_eq!(early.next_text(), "500000");
+    wait_until("all is given back", || site.used() == 0.0);
+    let held = site.fill();
+    let before = site.engine.metric(REFUSED);
+    // Short ones are not counted.
+    early.text("short");
+    assert_eq!(early.next_text(), "5");
+    early.text(&text);
+    assert_eq!(early.next_close(), 1013);
+    assert!(early.is_closed());
+    assert!(site.engine.metric(REFUSED) > before);
+    drop(held);
+    wait_until("all is given back", || site.used() == 0.0);
+    let (_, mut late) = WebSocket::connect(site.port, "/sizes", "");
+    late.text(&text);
+    assert_eq!(late.next_text(), "500000");
+}
 
 #[test]
 fn files_wait_in_their_folder_while_the_budget_is_used_up() {
