@@ -290,8 +290,8 @@ pub(crate) mod testing {
     use super::database::{LogMark, Tag, write};
     use crate::disk::DiskFile;
 
-    /// Writes a database of version 3 with these changes, at this generation; gives the bytes of the
-    /// log beside it with these frames.
+    /// Writes a database of version 3 with these changes, at this generation; gives the bytes of
+    /// the log beside it with these frames.
     pub fn old_folder(
         file: Box<dyn DiskFile>,
         changes: &[Change],
