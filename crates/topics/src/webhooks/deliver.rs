@@ -91,7 +91,8 @@ impl Parcel {
             self.topic.id(self.span.last),
         );
         // What is not shown any more after a change of the view is not sent.
-        Post::events(&self.plan, &shown, (bounds, is_whole)).ok_or(Outcome::Delivered)
+        let is_batch = self.span.is_batch;
+        Post::events(&self.plan, (&shown, is_batch), (bounds, is_whole)).ok_or(Outcome::Delivered)
     }
 
     /// Sends the events.

@@ -106,6 +106,9 @@ pub(super) struct Span {
 }
 
 /// What to do.
+    /// Whether they are a batch, also of one. A batch that was begun stays one when the endpoint
+    /// gets no batches any more: its id and its bounds are known to the receiver.
+    pub is_batch: bool,
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
     /// Send these events. `is_whole`: the receiver has no document that a patch applies to.
