@@ -5,10 +5,9 @@ use std::collections::BTreeMap;
 use config::{ByteSize, Spanned};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use steps::TlsConfig;
+use steps::{FieldTexts, TlsConfig};
 
 use super::manage::config::ManageConfig;
-use crate::poll::Anything;
 use crate::source::Start;
 use crate::view::Mode;
 
@@ -47,7 +46,7 @@ pub(crate) struct EndpointConfig {
         dead_code,
         reason = "read from the tree, which knows the place of each"
     )]
-    pub headers: Option<Anything>,
+    pub headers: Option<FieldTexts>,
     /// TLS for an `https` URL.
     pub tls: Option<Spanned<TlsConfig>>,
     /// The time-out of a request, from 100ms to 5m.
