@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use steps::{FieldTexts, TlsConfig};
 
+use super::envelope::CloudEvents;
 use super::manage::config::ManageConfig;
 use crate::source::Start;
 use crate::view::Mode;
@@ -86,7 +87,7 @@ pub(crate) struct EndpointConfig {
     pub disable_after: Option<Spanned<config::Duration>>,
     /// Sends events as CloudEvents 1.0: `structured` in a JSON object, or `binary` with headers
     /// `ce-...`.
-    pub cloudevents: Option<Spanned<CloudEventsConfig>>,
+    pub cloudevents: Option<Spanned<CloudEvents>>,
     /// The store for events that the endpoint refuses: a flow with the trigger `store` takes them.
     /// The default is `webhook-dead-letters` for a topic on the disk; for one in memory they are
     /// only logged.
@@ -181,15 +182,4 @@ pub(crate) struct RetryConfig {
     /// The random part of each delay, from `0%` to `100%`.
     #[schemars(extend("default" = "20%"))]
     pub jitter: Option<Spanned<String>>,
-}
-
-/// How an event is a CloudEvent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-#[schemars(inline)]
-pub(crate) enum CloudEventsConfig {
-    /// In a JSON object.
-    Structured,
-    /// With headers.
-    Binary,
 }

@@ -270,7 +270,11 @@ async fn send(plan: &EndpointPlan, post: &Post, services: &dyn Services) -> Repo
     let (start, wall) = (services.now(), services.wall());
     let (report, secrets) = match plan.outgoing(services) {
         Ok(outgoing) => {
-            let report = call(plan, post, &outgoing, services).await;
+            let mut report = call(plan, post, &outgoing, services).await;
+            // Logs and dead letters have it. Secrets of files are known to whatever writes them.
+            if let Some(reason) = report.reason.as_mut().filter(|_| plan.is_of_user()) {
+                *reason = redacted(reason.as_bytes(), &outgoing.secrets).into();
+            }
             (report, outgoing.secrets)
         }
         Err(reason) => {

@@ -361,6 +361,9 @@ impl Driver {
                 return;
             };
             match entry.next_action(now) {
+            if self.has_to_finish(at) {
+                break Action::Wait(None);
+            }
                 Action::Send {
                     number,
                     span,

@@ -18,6 +18,8 @@ mod tests;
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 pub(crate) use self::backoff::Backoff;
 use self::backoff::Throttled;
 use self::queue::{Content, Due, Pending};
@@ -38,7 +40,8 @@ pub(super) struct Now {
 }
 
 /// Which events of an endpoint wait for each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub(crate) enum Order {
     /// All.
     All,
@@ -50,7 +53,7 @@ pub(crate) enum Order {
 
 /// Several events in one request: it is sent when there are so many events or bytes, and so long
 /// after the first event at the latest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Batch {
     pub count: usize,
     pub bytes: usize,
@@ -59,7 +62,7 @@ pub(crate) struct Batch {
 }
 
 /// How often requests are made: so many in a period, `burst` of them at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Throttle {
     pub requests: u64,
     /// In microseconds.
@@ -103,12 +106,12 @@ pub(super) struct Span {
     pub last: u64,
     /// How many of them are sent.
     pub count: usize,
-}
-
-/// What to do.
     /// Whether they are a batch, also of one. A batch that was begun stays one when the endpoint
     /// gets no batches any more: its id and its bounds are known to the receiver.
     pub is_batch: bool,
+}
+
+/// What to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
     /// Send these events. `is_whole`: the receiver has no document that a patch applies to.

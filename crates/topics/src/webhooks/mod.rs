@@ -11,6 +11,7 @@
 mod attempts;
 mod config;
 mod deliver;
+mod delivery;
 mod driver;
 mod envelope;
 mod machine;

@@ -2,6 +2,7 @@
 //! that a test sees has to be in the OpenAPI document.
 
 mod bounds;
+mod delivery;
 mod guide;
 
 use std::sync::Arc;

@@ -61,6 +61,8 @@ pub(super) struct Entry {
     /// How many requests are under way that began when it had not taken the one before.
     pub begun_unproven: usize,
     /// Whether it has to be looked at.
+    /// How many requests are under way, where it has a host that a user has named.
+    pub under_way: usize,
     pub is_ready: bool,
     /// Whether it waits for what comes next in its view's ring.
     pub is_waiting: bool,
@@ -98,6 +100,7 @@ impl Entry {
             is_ready: true,
             is_waiting: false,
             is_dirty: false,
+            under_way: 0,
             waits_for_note: false,
             is_behind: false,
             is_retired: false,
