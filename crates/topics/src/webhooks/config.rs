@@ -21,6 +21,10 @@ pub(crate) struct WebhooksConfig {
     /// restart and a change of the URL.
     #[serde(default)]
     pub endpoints: BTreeMap<String, EndpointConfig>,
+    /// The operational topic: a topic of events that is told when an endpoint is disabled, when
+    /// events are gone that it has not got, and of dead letters; also of webhooks that callers have
+    /// made. Its own webhooks are reported nowhere.
+    pub report: Option<Spanned<String>>,
     /// Lets callers of the topic have webhooks of their own by REST: `PATH/webhooks`.
     pub manage: Option<Spanned<ManageConfig>>,
 }
