@@ -4,7 +4,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use config::{Node, Report, Span};
+use config::{Code, Node, Report, Span, Spanned};
 
 use crate::access::{AccessPage, Door, Ways};
 use crate::connection::Connections;
@@ -100,7 +100,25 @@ pub struct Declared {
     pub sources: Vec<SourcePlan>,
     /// The systems that it sends to.
     pub upstreams: Vec<Arc<UpstreamPlan>>,
+    /// Other documents that it names.
+    pub mentions: Vec<Mention>,
 }
+
+/// Another document that a document names. It is looked up when all of them have been built,
+/// whatever their order in the files.
+pub struct Mention {
+    /// The kind of the other one, such as `topic`.
+    pub kind: &'static str,
+    /// Its name, and where it is written.
+    pub name: Spanned<String>,
+    /// What it is called when there is none of this name.
+    pub unknown: Code,
+    /// Takes the other one. Every problem goes into the report.
+    pub found: Box<TakeMentioned>,
+}
+
+/// Takes a document that another one names.
+pub type TakeMentioned = dyn FnOnce(&Declared, &mut Report);
 
 /// Reads the parts of a document that flows have too: the loader.
 pub trait EntranceReader {

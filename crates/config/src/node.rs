@@ -1,6 +1,6 @@
 //! A YAML value with its place.
 
-use crate::source::Span;
+use crate::source::{SourceId, Span};
 
 /// A YAML value with its place.
 #[derive(Clone, Debug)]
@@ -87,6 +87,31 @@ impl Number {
 }
 
 impl Node {
+    /// The tree of a JSON value that is in no file, so that requests are checked and decoded as
+    /// files are. Places are numbers that tell its nodes apart, see [`Node::path_of`].
+    pub fn of_json(value: &serde_json::Value) -> Self {
+        let mut count = 0;
+        number(value, &mut count)
+    }
+
+    /// The keys that lead to what stands at a place in this tree, such as `batch.time`; none for the
+    /// tree itself.
+    pub fn path_of(&self, span: Span) -> Option<String> {
+        let entries = self.as_mapping().unwrap_or_default().iter();
+        let items = self.as_sequence().unwrap_or_default().iter().enumerate();
+        let keyed = entries.map(|it| (it.key.clone(), it.key_span, &it.value));
+        let numbered = items.map(|(at, it)| (at.to_string(), it.span, it));
+        for (key, key_span, value) in keyed.chain(numbered) {
+            if key_span == span || value.span == span {
+                return Some(key);
+            }
+            if let Some(rest) = value.path_of(span) {
+                return Some(format!("{key}.{rest}"));
+            }
+        }
+        None
+    }
+
     /// The value under a key of a mapping.
     pub fn get(&self, key: &str) -> Option<&Self> {
         self.entry(key).map(|entry| &entry.value)
@@ -154,6 +179,38 @@ impl Node {
     }
 }
 
+/// A JSON value as a tree whose places count on from there.
+fn number(value: &serde_json::Value, count: &mut usize) -> Node {
+    *count += 1;
+    let start = *count;
+    let span = Span {
+        source: SourceId(u32::MAX),
+        start,
+        end: start + 1,
+    };
+    let value = match value {
+        serde_json::Value::Null => Value::Null,
+        serde_json::Value::Bool(value) => Value::Bool(*value),
+        serde_json::Value::Number(number) => Value::Number(Number::new(number.to_string())),
+        serde_json::Value::String(text) => Value::String(text.clone()),
+        serde_json::Value::Array(items) => {
+            Value::Sequence(items.iter().map(|item| number(item, count)).collect())
+        }
+        serde_json::Value::Object(members) => {
+            let entries = members.iter().map(|(key, member)| {
+                let value = number(member, count);
+                Entry {
+                    key: key.clone(),
+                    key_span: value.span,
+                    value,
+                }
+            });
+            Value::Mapping(entries.collect())
+        }
+    };
+    Node { value, span }
+}
+
 /// The grammar of RFC 8259, section 6.
 fn is_json_number(text: &str) -> bool {
     let unsigned = text.strip_prefix('-').unwrap_or(text);
@@ -178,6 +235,25 @@ fn is_json_number(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn json_becomes_a_tree_whose_places_are_told_apart() {
+        let json = serde_json::json!({
+            "batch": { "count": 5, "time": "1s" }, "list": [true, [null]], "far": -1.5e300,
+        });
+        let tree = Node::of_json(&json);
+        assert_eq!(tree.to_json(), json);
+        let path = |node: &Node| tree.path_of(node.span);
+        let batch = tree.get("batch").unwrap();
+        assert_eq!(path(batch).as_deref(), Some("batch"));
+        assert_eq!(
+            path(batch.get("time").unwrap()).as_deref(),
+            Some("batch.time")
+        );
+        let list = tree.get("list").unwrap().as_sequence().unwrap();
+        assert_eq!(path(&list[1]).as_deref(), Some("list.1"));
+        assert_eq!(path(&tree), None);
+    }
 
     #[test]
     fn json_numbers_are_told() {

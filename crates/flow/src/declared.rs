@@ -7,7 +7,7 @@ use std::sync::Arc;
 use component::access::Ways;
 use component::connection::{Connections, Declarations};
 use component::definition::{ConnectionDefinition, Surroundings};
-use component::document::{Declared, DocumentContext, DocumentDefinition};
+use component::document::{Declared, DocumentContext, DocumentDefinition, Mention};
 use component::evaluation::Evaluation;
 use config::{Node, Report, Span, Value};
 
@@ -48,6 +48,7 @@ impl Reader<'_> {
             }
             self.read(document, definition, &mut all, report);
         }
+        find_mentioned(&mut all.declared, &names, report);
         all
     }
 
@@ -76,6 +77,33 @@ impl Reader<'_> {
             declared.upstreams.append(&mut upstreams);
             declared
         }));
+    }
+}
+
+/// Hands over the documents that others name. One that has a problem of its own has been reported.
+fn find_mentioned(declared: &mut [Declared], names: &Names<'_>, report: &mut Report) {
+    let all = declared.iter_mut();
+    let mentions: Vec<Mention> = all
+        .flat_map(|it| std::mem::take(&mut it.mentions))
+        .collect();
+    for mention in mentions {
+        let (kind, name) = (mention.kind, &*mention.name.value);
+        let is_it = |it: &&Declared| {
+            let own = &it.declaration;
+            own.kind == kind && *own.name == *name
+        };
+        if let Some(found) = declared.iter().find(is_it) {
+            (mention.found)(found, report);
+        } else if !names.contains_key(&(kind, name)) {
+            let known = names.keys().filter(|it| it.0 == kind).map(|it| it.1);
+            let hint = match config::suggest(name, known) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => format!("declare it in a document that begins with `{kind}: NAME`"),
+            };
+            let message = format!("there is no {kind} `{}`", name.escape_debug());
+            let span = mention.name.span;
+            report.error(mention.unknown, span, message).hint(hint);
+        }
     }
 }
 

@@ -59,7 +59,7 @@ impl CallTarget {
             return None;
         }
         let is_named = matches!(target, Target::Named { .. });
-        let lines = fields::read_set(headers, &fields::framing, report);
+        let lines = read_headers(headers, config.reserved, report);
         let way = way::find(
             target,
             url.span,
@@ -69,11 +69,6 @@ impl CallTarget {
         let place = headers.map_or(url.span, |it| it.span);
         let names = || lines.iter().map(|(name, _)| name.as_str());
         way::check_fields(names(), way.credentials.as_ref(), place, report);
-        for name in names().filter(|it| config.is_reserved(it)) {
-            let message = format!("the header `{name}` is set by the engine");
-            let diagnostic = report.error(crate::codes::RESERVED_FIELD, place, message);
-            diagnostic.hint("leave it out");
-        }
         let mut upstream = way.upstream;
         if !is_named {
             // Whoever sends the requests decides when one that fails is asked again.
@@ -108,8 +103,22 @@ impl CallTarget {
     }
 }
 
-impl CallTargetConfig<'_> {
-    fn is_reserved(&self, name: &str) -> bool {
-        self.reserved.iter().any(|it| it.eq_ignore_ascii_case(name))
+/// Reads header lines that stay the same: a mapping of names and values. Every problem is reported,
+/// such as names that frame a message, and `reserved` ones (in small letters), which whoever sends
+/// the requests sets.
+pub fn read_headers(
+    node: Option<&Node>,
+    reserved: &[&str],
+    report: &mut Report,
+) -> Vec<(String, String)> {
+    let lines = fields::read_set(node, &fields::framing, report);
+    for entry in node.and_then(Node::as_mapping).unwrap_or_default() {
+        let name = &entry.key;
+        if reserved.iter().any(|it| it.eq_ignore_ascii_case(name)) {
+            let message = format!("the header `{name}` is set by the engine");
+            let diagnostic = report.error(crate::codes::RESERVED_FIELD, entry.key_span, message);
+            diagnostic.hint("leave it out");
+        }
     }
+    lines
 }

@@ -18,9 +18,10 @@ use serde::de::{Deserializer, IgnoredAny};
 
 use crate::codes::{BAD_FIELD, RESERVED_FIELD};
 
-/// A mapping of header names to texts, numbers or booleans.
+/// A mapping of header names to texts, numbers or booleans, for the schema: it is read from the
+/// tree.
 #[derive(Debug)]
-pub(crate) struct FieldTexts;
+pub struct FieldTexts;
 
 impl<'de> Deserialize<'de> for FieldTexts {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

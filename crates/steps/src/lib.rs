@@ -62,7 +62,8 @@ mod way;
 mod wiretap;
 mod write_file;
 
-pub use call_target::{CallTarget, CallTargetConfig};
+pub use call_target::{CallTarget, CallTargetConfig, read_headers};
+pub use fields::FieldTexts;
 pub use fixed_url::FixedUrl;
 pub use http_call::{Asker, CallOptions};
 pub use keyed_state::{KeyedState, KeyedStateHandle};

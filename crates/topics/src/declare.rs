@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use component::cors::CorsConfig;
 use component::document::{
-    Declaration, Declared, DeclaredRoute, DocumentContext, DocumentDefinition,
+    Declaration, Declared, DeclaredRoute, DocumentContext, DocumentDefinition, Mention,
 };
 use component::edge::{self, RouteEdge};
 use component::networks::NetworksConfig;
@@ -196,6 +196,7 @@ fn build(node: &Node, context: &mut DocumentContext<'_>) -> Option<Declared> {
         routes: parts.routes,
         sources: parts.sources,
         upstreams: parts.upstreams,
+        mentions: parts.mentions,
     })
 }
 
@@ -254,6 +255,7 @@ struct Parts {
     routes: Vec<DeclaredRoute>,
     sources: Vec<SourcePlan>,
     upstreams: Vec<Arc<UpstreamPlan>>,
+    mentions: Vec<Mention>,
 }
 
 impl Parts {
@@ -362,6 +364,7 @@ impl Parts {
         let webhooks = subscribe.webhooks()?;
         let node = node.get("subscribe")?.get("webhooks")?;
         let wishes = subscribe.wishes(topic);
+        self.mentions.extend(webhooks::mention(webhooks, topic));
         let read = webhooks::read(webhooks, node, (topic, wishes), context)?;
         self.sources.push(read.source);
         self.upstreams.extend(read.upstreams);

@@ -164,6 +164,9 @@ pub struct Topic {
     websub: OnceLock<Arc<HubTopic>>,
     /// How users manage webhooks, which has the topic itself.
     managed: OnceLock<Weak<Managed>>,
+    /// Whether it names a topic that is told of its webhooks, and that topic.
+    names_report: AtomicBool,
+    reports_to: OnceLock<Arc<Topic>>,
     /// Whether the plan of the document is served: until then nobody finds the topic by its name.
     is_served: AtomicBool,
     /// Keeps the thread that orders events.
@@ -180,6 +183,8 @@ impl Topic {
             webhooks: OnceLock::new(),
             websub: OnceLock::new(),
             managed: OnceLock::new(),
+            names_report: AtomicBool::new(false),
+            reports_to: OnceLock::new(),
             is_served: AtomicBool::new(false),
             hub,
         }
@@ -225,6 +230,27 @@ impl Topic {
     /// How users manage webhooks, if they do.
     pub(crate) fn managed(&self) -> Option<Arc<Managed>> {
         self.managed.get()?.upgrade()
+    }
+
+    /// Whether it names a topic that is told of its webhooks.
+    pub(crate) fn names_report(&self) -> bool {
+        self.names_report.load(Ordering::Relaxed)
+    }
+
+    /// It names one. Which one is known when all documents have been read.
+    pub(crate) fn set_names_report(&self) {
+        self.names_report.store(true, Ordering::Relaxed);
+    }
+
+    /// The topic that is told of its webhooks. That one has none itself, so that no event is about
+    /// another one.
+    pub(crate) fn reports_to(&self) -> Option<&Arc<Self>> {
+        self.reports_to.get()
+    }
+
+    pub(crate) fn set_reports_to(&self, target: Arc<Self>) {
+        // A document is read once.
+        let _ = self.reports_to.set(target);
     }
 
     pub(crate) fn webhooks(&self) -> &[(Arc<EndpointState>, Start)] {

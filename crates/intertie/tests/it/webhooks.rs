@@ -7,6 +7,7 @@ mod held;
 mod manage;
 mod operator;
 mod replay;
+mod reports;
 
 use std::collections::HashMap;
 use std::fs;

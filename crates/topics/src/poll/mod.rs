@@ -22,6 +22,5 @@ pub(crate) mod testing;
 mod tests;
 mod topic;
 
-pub(crate) use config::Anything;
 pub use source::DEFINITION as SOURCE;
 pub(crate) use topic::{NoFlow, TABLE as MEMORY, read, schema};

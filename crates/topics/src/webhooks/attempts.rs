@@ -16,6 +16,8 @@ const SHARDS: usize = 16;
 const EACH_MAX: usize = 50;
 /// How many characters of a reply are kept.
 const SHOWN_MAX: usize = 200;
+/// The least bytes of the beginning of a secret that are taken for a part of it.
+const CUT_MIN: usize = 6;
 /// What an attempt takes beside its texts: itself, its place in the order, its endpoint's.
 const OVERHEAD: usize = 160;
 
@@ -46,9 +48,20 @@ pub(super) fn redacted(body: &[u8], secrets: &[String]) -> Box<str> {
         if let Some(bare) = own.strip_prefix("whsec_") {
             text = text.replace(bare, secret::MASK);
         }
+        mask_cut(&mut text, own);
     }
     let is_shown = |it: &char| !it.is_control();
     text.chars().filter(is_shown).take(SHOWN_MAX).collect()
+}
+
+/// Masks the beginning of a secret at the end of a text: the body has been cut there.
+fn mask_cut(text: &mut String, own: &str) {
+    let beginnings = (CUT_MIN..own.len()).rev();
+    let mut beginnings = beginnings.filter_map(|end| own.get(..end));
+    if let Some(cut) = beginnings.find(|it| text.ends_with(it)) {
+        text.truncate(text.len() - cut.len());
+        text.push_str(secret::MASK);
+    }
 }
 
 impl Attempt {
@@ -197,6 +210,8 @@ mod tests {
         assert_eq!(&*shown("abcdefgh"), "***");
         let long = format!("{}whsec_abcdefgh", "x".repeat(SHOWN_MAX - 3));
         assert!(!shown(&long).contains("whs"), "a part of it");
+        let cut = shown("{\"got\":\"whsec_abcd");
+        assert_eq!(&*cut, "{\"got\":\"***", "the body was cut there");
         assert_eq!(shown(&"é".repeat(1000)).chars().count(), SHOWN_MAX);
     }
 }

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use config::{ByteSize, Spanned};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use steps::TlsConfig;
+use steps::{FieldTexts, TlsConfig};
 
+use super::envelope::CloudEvents;
 use super::manage::config::ManageConfig;
-use crate::poll::Anything;
 use crate::source::Start;
 use crate::view::Mode;
 
@@ -21,6 +21,10 @@ pub(crate) struct WebhooksConfig {
     /// restart and a change of the URL.
     #[serde(default)]
     pub endpoints: BTreeMap<String, EndpointConfig>,
+    /// The operational topic: a topic of events that is told when an endpoint is disabled, when
+    /// events are gone that it has not got, and of dead letters; also of webhooks that callers have
+    /// made. Its own webhooks are reported nowhere.
+    pub report: Option<Spanned<String>>,
     /// Lets callers of the topic have webhooks of their own by REST: `PATH/webhooks`.
     pub manage: Option<Spanned<ManageConfig>>,
 }
@@ -47,7 +51,7 @@ pub(crate) struct EndpointConfig {
         dead_code,
         reason = "read from the tree, which knows the place of each"
     )]
-    pub headers: Option<Anything>,
+    pub headers: Option<FieldTexts>,
     /// TLS for an `https` URL.
     pub tls: Option<Spanned<TlsConfig>>,
     /// The time-out of a request, from 100ms to 5m.
@@ -87,7 +91,7 @@ pub(crate) struct EndpointConfig {
     pub disable_after: Option<Spanned<config::Duration>>,
     /// Sends events as CloudEvents 1.0: `structured` in a JSON object, or `binary` with headers
     /// `ce-...`.
-    pub cloudevents: Option<Spanned<CloudEventsConfig>>,
+    pub cloudevents: Option<Spanned<CloudEvents>>,
     /// The store for events that the endpoint refuses: a flow with the trigger `store` takes them.
     /// The default is `webhook-dead-letters` for a topic on the disk; for one in memory they are
     /// only logged.
@@ -182,15 +186,4 @@ pub(crate) struct RetryConfig {
     /// The random part of each delay, from `0%` to `100%`.
     #[schemars(extend("default" = "20%"))]
     pub jitter: Option<Spanned<String>>,
-}
-
-/// How an event is a CloudEvent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-#[schemars(inline)]
-pub(crate) enum CloudEventsConfig {
-    /// In a JSON object.
-    Structured,
-    /// With headers.
-    Binary,
 }

@@ -9,11 +9,13 @@ use bytes::Bytes;
 use component::handler::{Call, Services};
 use message::{Fault, Reply, Request};
 use steps::status_fault;
+use steps::store::StoreWriter;
 
 use super::attempts::{Attempt, redacted};
 use super::machine::{Outcome, Span, Why};
 use super::plan::{EndpointPlan, Outgoing};
 use super::post::Post;
+use super::reports::Letters;
 use super::view::{Shown, ViewPlan, Viewer};
 use crate::topic::{History, Topic};
 
@@ -42,6 +44,8 @@ pub(super) struct Report {
     status: Option<u16>,
     /// What owners of the endpoint may see of it.
     shown: Bytes,
+    /// The dead letters that its events have become.
+    pub letters: Option<Letters>,
 }
 
 impl From<Outcome> for Report {
@@ -51,6 +55,23 @@ impl From<Outcome> for Report {
             reason: None,
             status: None,
             shown: Bytes::new(),
+            letters: None,
+        }
+    }
+}
+
+impl Report {
+    /// So many events have become the dead letter of this id.
+    fn kept((id, count): (String, u64), reason: String, store: Option<&str>) -> Self {
+        let letters = Letters {
+            count,
+            event: id,
+            reason,
+            store: store.map(str::to_owned),
+        };
+        Self {
+            letters: Some(letters),
+            ..Outcome::Kept.into()
         }
     }
 }
@@ -91,7 +112,8 @@ impl Parcel {
             self.topic.id(self.span.last),
         );
         // What is not shown any more after a change of the view is not sent.
-        Post::events(&self.plan, &shown, (bounds, is_whole)).ok_or(Outcome::Delivered)
+        let is_batch = self.span.is_batch;
+        Post::events(&self.plan, (&shown, is_batch), (bounds, is_whole)).ok_or(Outcome::Delivered)
     }
 
     /// Sends the events.
@@ -161,15 +183,14 @@ impl Parcel {
                 .bury_of_user((why, letter), (&id, &reason), services)
                 .await;
         }
+        let count = self.span.count as u64;
         let Some(store) = &plan.letters else {
             tracing::error!(
                 target: "topics", topic, endpoint, id, reason,
                 "a webhook does not get an event, which is kept nowhere"
             );
-            counts
-                .letters
-                .fetch_add(self.span.count as u64, Ordering::Relaxed);
-            return Outcome::Kept.into();
+            counts.letters.fetch_add(count, Ordering::Relaxed);
+            return Report::kept((id, count), reason, None);
         };
         let name = store.name();
         match store.append(String::new(), letter, services).await {
@@ -178,10 +199,8 @@ impl Parcel {
                     target: "topics", topic, endpoint, id, reason, store = name,
                     "a webhook does not get an event: it is a dead letter"
                 );
-                counts
-                    .letters
-                    .fetch_add(self.span.count as u64, Ordering::Relaxed);
-                Outcome::Kept.into()
+                counts.letters.fetch_add(count, Ordering::Relaxed);
+                Report::kept((id, count), reason, Some(name))
             }
             Err(fault) => {
                 let error = fault.to_string();
@@ -260,7 +279,8 @@ impl Parcel {
         state.set_trouble(&format!("it has not got the event {id}: {shown}"));
         let count = self.span.count as u64;
         state.counts.letters.fetch_add(count, Ordering::Relaxed);
-        Outcome::Kept.into()
+        let store = store.filter(|_| kept).map(StoreWriter::name);
+        Report::kept((id.to_owned(), count), shown.into(), store)
     }
 }
 
@@ -269,7 +289,11 @@ async fn send(plan: &EndpointPlan, post: &Post, services: &dyn Services) -> Repo
     let (start, wall) = (services.now(), services.wall());
     let (report, secrets) = match plan.outgoing(services) {
         Ok(outgoing) => {
-            let report = call(plan, post, &outgoing, services).await;
+            let mut report = call(plan, post, &outgoing, services).await;
+            // Logs and dead letters have it. Secrets of files are known to whatever writes them.
+            if let Some(reason) = report.reason.as_mut().filter(|_| plan.is_of_user()) {
+                *reason = redacted(reason.as_bytes(), &outgoing.secrets).into();
+            }
             (report, outgoing.secrets)
         }
         Err(reason) => {
@@ -278,6 +302,7 @@ async fn send(plan: &EndpointPlan, post: &Post, services: &dyn Services) -> Repo
                 reason: Some(reason),
                 status: None,
                 shown: Bytes::from_static(b"the URL may not be called"),
+                letters: None,
             };
             (report, Vec::new())
         }
@@ -328,6 +353,7 @@ async fn call(
             reason: Some("time-out".to_owned()),
             status: None,
             shown: Bytes::from_static(b"time-out"),
+            letters: None,
         },
     }
 }
@@ -346,6 +372,7 @@ fn judge(replied: Result<Reply, Fault>, services: &dyn Services) -> Report {
                 status: None,
                 // Without what the log has of the address.
                 shown: fault.detail.as_bytes().to_vec().into(),
+                letters: None,
             };
         }
     };
@@ -383,6 +410,7 @@ fn judge(replied: Result<Reply, Fault>, services: &dyn Services) -> Report {
         reason: Some(reason),
         status,
         shown,
+        letters: None,
     }
 }
 

@@ -8,6 +8,7 @@ mod entry;
 mod hosts;
 mod inbox;
 mod passing;
+mod reporting;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -297,7 +298,9 @@ impl Driver {
         match message {
             Message::Finished(at, number, report) => {
                 self.has_ended(at);
+                let tells = self.topic.reports_to().is_some();
                 if let Some(entry) = self.entries.get_mut(at) {
+                    entry.add_letters(report.letters.clone().filter(|_| tells));
                     entry.finished((number, report), now, services.chance());
                 }
                 self.wake(at);
@@ -310,6 +313,7 @@ impl Driver {
             }
             Message::Extended(at, viewer, page) => self.extended(at, viewer, page),
             Message::Noted(written, result) => self.noted(written, result, now),
+            Message::Reported(at, is_stop, failed) => self.reported((at, is_stop), failed, now),
         }
     }
 
@@ -357,6 +361,9 @@ impl Driver {
         }
         let left = loop {
             self.feed(at, now, services);
+            if self.has_to_finish(at) {
+                break Action::Wait(None);
+            }
             let Some(entry) = self.entries.get_mut(at) else {
                 return;
             };
@@ -386,6 +393,7 @@ impl Driver {
         if let Action::Wait(Some(due)) = left {
             self.set_timer(at, due);
         }
+        self.report(at, now, services);
         self.settle_down(at, now);
         if is_asked || left == Action::Note {
             self.note_at = Some(now.us);
@@ -491,6 +499,9 @@ impl Driver {
             "events are not kept any more that a webhook has not got: it is told so"
         );
         let parcel = entry.parcel(&self.topic, span);
+        if self.topic.reports_to().is_some() {
+            entry.add_gap(span);
+        }
         let fallback = Message::aborted(at, number);
         self.inbox.spawn(services, fallback, move |services| {
             Box::pin(async move {

@@ -4,16 +4,20 @@ use std::fmt::Write as _;
 
 use bytes::Bytes;
 use message::Headers;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use super::view::{Shown, ViewPlan};
 use crate::frame::Kind;
 
 /// How an event is a CloudEvent (CloudEvents HTTP Protocol Binding 1.0.2, section 3).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
 pub(crate) enum CloudEvents {
-    /// The body is a JSON object with the event in it.
+    /// In a JSON object.
     Structured,
-    /// The body is the event, and headers say the rest.
+    /// With headers.
     Binary,
 }
 

@@ -18,11 +18,13 @@ mod tests;
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 pub(crate) use self::backoff::Backoff;
 use self::backoff::Throttled;
 use self::queue::{Content, Due, Pending};
 use self::record::Kept;
-pub(crate) use self::record::{Down, Record, Stopped};
+pub(crate) use self::record::{Disabled, Down, Record, Stopped};
 pub use self::replay::Range;
 
 /// How far beyond the cursor events are looked at.
@@ -38,7 +40,8 @@ pub(super) struct Now {
 }
 
 /// Which events of an endpoint wait for each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub(crate) enum Order {
     /// All.
     All,
@@ -50,7 +53,7 @@ pub(crate) enum Order {
 
 /// Several events in one request: it is sent when there are so many events or bytes, and so long
 /// after the first event at the latest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Batch {
     pub count: usize,
     pub bytes: usize,
@@ -59,7 +62,7 @@ pub(crate) struct Batch {
 }
 
 /// How often requests are made: so many in a period, `burst` of them at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Throttle {
     pub requests: u64,
     /// In microseconds.
@@ -103,6 +106,9 @@ pub(super) struct Span {
     pub last: u64,
     /// How many of them are sent.
     pub count: usize,
+    /// Whether they are a batch, also of one. A batch that was begun stays one when the endpoint
+    /// gets no batches any more: its id and its bounds are known to the receiver.
+    pub is_batch: bool,
 }
 
 /// What to do.
@@ -207,6 +213,10 @@ pub(super) struct Machine {
     number: u64,
     health: Health,
     stopped: Option<Stopped>,
+    /// Since when it is disabled, in milliseconds since 1970, and whether that has been reported.
+    disabled: Disabled,
+    /// The version of the record that has it.
+    disabled_version: u64,
     /// Whether the receiver has the document that the next patch applies to.
     has_base: bool,
     throttled: Throttled,
@@ -248,6 +258,24 @@ impl Machine {
     /// Whether and why nothing is sent.
     pub fn stopped(&self) -> Option<Stopped> {
         self.stopped
+    }
+
+    /// Why it is disabled and since when, in milliseconds since 1970, if that has not been reported.
+    /// It is reported when it is noted: otherwise a crash could have it disabled, and reported, a
+    /// second time.
+    pub fn unreported(&self) -> Option<(Stopped, u64)> {
+        let is_disabled = |it: &Stopped| matches!(it, Stopped::Gone | Stopped::Down);
+        let stopped = self.stopped.filter(is_disabled)?;
+        let is_noted = self.noted >= self.disabled_version;
+        (is_noted && !self.disabled.is_reported).then_some((stopped, self.disabled.since))
+    }
+
+    /// It has been reported that it is disabled.
+    pub fn set_reported(&mut self) {
+        if self.unreported().is_some() {
+            self.disabled.is_reported = true;
+            self.version += 1;
+        }
     }
 
     /// Whether it takes nothing, and since when.
@@ -647,7 +675,7 @@ impl Machine {
             }
             Outcome::Gone => {
                 self.put_back(pending);
-                self.stop(Stopped::Gone);
+                self.stop(Stopped::Gone, now);
             }
             Outcome::Lost => {
                 self.put_back(pending);
@@ -690,6 +718,7 @@ impl Machine {
     /// Goes on at once, whatever the endpoint was stopped or waited for.
     pub fn resume(&mut self) {
         self.stopped = None;
+        self.disabled = Disabled::default();
         self.health = Health::Up;
         self.queue.iter_mut().for_each(|it| it.at = 0);
         self.known.values_mut().for_each(|it| it.at = 0);

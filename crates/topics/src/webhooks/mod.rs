@@ -11,6 +11,7 @@
 mod attempts;
 mod config;
 mod deliver;
+mod delivery;
 mod driver;
 mod envelope;
 mod machine;
@@ -22,6 +23,7 @@ mod plan;
 mod post;
 mod read;
 mod replay;
+mod reports;
 mod roster;
 mod state;
 mod subscriptions;
@@ -30,8 +32,8 @@ mod view;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
-use ::config::Node;
-use component::document::DocumentContext;
+use ::config::{ByteSize, Node};
+use component::document::{Declared, DocumentContext, Mention};
 use component::handler::{LocalFuture, Services};
 use component::resources::Share;
 use component::source::{Source, SourcePlan, Started};
@@ -46,9 +48,11 @@ use self::plan::EndpointPlan;
 pub use self::state::{Command, Health};
 pub(crate) use self::state::{EndpointState, TABLE, key};
 pub(crate) use self::subscriptions::SUBSCRIPTIONS;
-use crate::codes::BAD_WEBHOOK;
+use crate::codes::{BAD_WEBHOOK, UNKNOWN_TOPIC};
+use crate::declare::KIND;
 use crate::hub::Hub;
 use crate::poll::NoFlow;
+use crate::settings::Payload;
 use crate::topic::Topic;
 
 /// What hubs deliver with: an endpoint of a hub is another head of the same machine.
@@ -63,6 +67,10 @@ pub(crate) mod hub {
     pub(crate) use super::state::{Counts, EndpointState, Stored, key};
     pub(crate) use super::view::{ViewPlan, text};
 }
+
+/// The least that `body_max` of an operational topic must allow, in bytes: names, ids and the
+/// beginning of a reply, each of which is bounded.
+const REPORT_LEAST: usize = 8 << 10;
 
 /// What comes of `subscribe.webhooks`.
 pub(crate) struct Webhooks {
@@ -120,6 +128,61 @@ pub(crate) fn read(
         upstreams,
         managed,
     })
+}
+
+/// The operational topic that a topic's webhooks are reported on, if it names one.
+pub(crate) fn mention(config: &WebhooksConfig, topic: &Arc<Topic>) -> Option<Mention> {
+    let name = config.report.clone()?;
+    topic.set_names_report();
+    let (topic, span) = (Arc::clone(topic), name.span);
+    Some(Mention {
+        kind: KIND,
+        name,
+        unknown: UNKNOWN_TOPIC,
+        found: Box::new(move |declared, report| {
+            let target = Arc::clone(&declared.declaration.value).downcast::<Topic>();
+            let Ok(target) = target else {
+                return;
+            };
+            match refusal(&target, declared) {
+                None => topic.set_reports_to(target),
+                Some((message, hint)) => {
+                    let of = declared.declaration.span;
+                    let diagnostic = report.error(BAD_WEBHOOK, span, message);
+                    diagnostic.also(of, "the topic").hint(hint);
+                }
+            }
+        }),
+    })
+}
+
+/// Why webhooks cannot be reported on a topic, and what to do instead.
+fn refusal(target: &Topic, declared: &Declared) -> Option<(String, &'static str)> {
+    let (name, settings) = (target.name(), target.settings());
+    if target.names_report() {
+        // Also the topic that names itself. Otherwise an endpoint that fails could make events that
+        // make it fail.
+        let message = format!("`{name}` is told of webhooks, and its own are reported nowhere");
+        return Some((message, "leave `report` out there"));
+    }
+    if settings.payload == Payload::Snapshot {
+        let message =
+            format!("`{name}` keeps the last state only: each event would replace the others");
+        return Some((message, "write `payload: event` in the topic"));
+    }
+    if settings.body_max < REPORT_LEAST {
+        let least = ByteSize(REPORT_LEAST as u64);
+        let message = format!("the `body_max` of `{name}` is too small: at least {least}");
+        return Some((message, "leave it out"));
+    }
+    if declared.routes.iter().any(|it| it.guard.publishes) {
+        let message = format!(
+            "clients publish to `{name}`: what they write could be taken for what the engine says"
+        );
+        let hint = "leave `publish` of the topic out, and `websocket.publish` and `profile`";
+        return Some((message, hint));
+    }
+    None
 }
 
 /// What serves the endpoints of a topic. Each worker has its share of them.

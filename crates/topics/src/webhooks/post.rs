@@ -100,11 +100,11 @@ impl Post {
     /// the ids of the first and the last one.
     pub fn events(
         plan: &EndpointPlan,
-        shown: &[Rc<Shown>],
+        (shown, is_batch): (&[Rc<Shown>], bool),
         (bounds, is_whole): ((EventId, EventId), bool),
     ) -> Option<Self> {
         let view = &plan.view;
-        if plan.policy.batch.is_some() {
+        if is_batch {
             return Some(Self::batch(plan, shown, bounds));
         }
         let one = shown.first()?;
@@ -196,7 +196,8 @@ impl Post {
             (Some(CloudEvents::Binary) | None, _) => envelope::media_type(self.kind),
         };
         headers.append("Content-Type", media_type);
-        if view.cloudevents == Some(CloudEvents::Binary) {
+        // Events of a batch have no headers of their own. One may be left from before there were any.
+        if view.cloudevents == Some(CloudEvents::Binary) && self.batch.is_none() {
             let of = (&*self.id, &*view.source, self.at_ms);
             envelope::add_headers(of, self.kind, &mut headers);
         }

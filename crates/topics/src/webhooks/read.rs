@@ -15,12 +15,9 @@ use steps::store::StoreWriter;
 use steps::{CallTarget, CallTargetConfig, push_encoded};
 
 use super::attempts::Attempts;
-use super::config::{
-    BatchConfig, ByKey, CloudEventsConfig, EndpointConfig, Ordered, RetryConfig, Signature,
-    ThrottleConfig, WebhooksConfig,
-};
-use super::envelope::CloudEvents;
-use super::machine::{Backoff, Batch, Order, Policy, Throttle};
+use super::config::{EndpointConfig, RetryConfig, Signature, WebhooksConfig};
+use super::delivery::{DAY, Delivery, SECOND, time_or};
+use super::machine::{Backoff, Order, Policy};
 use super::plan::{Destination, EndpointPlan};
 use super::post;
 use super::state::EndpointState;
@@ -42,7 +39,6 @@ pub(super) const ROOM: Room = Room {
 };
 /// The most bytes of an endpoint's name.
 const NAME_MAX: usize = 100;
-const DAY: Duration = Duration::from_secs(24 * 3600);
 
 /// Reads the endpoints of a topic. Every problem is reported.
 pub(super) fn read(
@@ -99,8 +95,9 @@ impl Reading<'_> {
         let states = context.surroundings.states;
         let connections = context.connections;
         let report = &mut *context.report;
-        let policy = self.policy(report);
-        let view = self.view(&policy, report);
+        let mode = self.mode(report);
+        let policy = self.policy(mode, report);
+        let view = self.view(mode, report);
         let signer = self.signer(report);
         let timeout = timeout(config.timeout.as_ref(), report);
         let target = CallTargetConfig {
@@ -158,34 +155,11 @@ impl Reading<'_> {
         mode.value
     }
 
-    fn view(&self, policy: &Policy, report: &mut Report) -> Option<ViewPlan> {
+    fn view(&self, mode: Mode, report: &mut Report) -> Option<ViewPlan> {
         let config = self.config;
-        let mode = self.mode(report);
-        if let Some(span) = config.mode.as_ref().map(|it| it.span)
-            && mode == Mode::Patch
-            && (policy.order != Order::All || policy.batch.is_some())
-        {
-            let message = "patches apply to the document before them: they are sent one by one, \
-                           in order";
-            report
-                .error(BAD_WEBHOOK, span, message)
-                .hint("leave out `ordered` and `batch`, or write `mode: snapshot`");
-        }
         let filter = expression(config.filter.as_ref(), report);
         let select = expression(config.select.as_ref(), report);
         let key = expression(config.key.as_ref(), report);
-        let cloudevents = config.cloudevents.as_ref().map(|it| match it.value {
-            CloudEventsConfig::Structured => CloudEvents::Structured,
-            CloudEventsConfig::Binary => CloudEvents::Binary,
-        });
-        if let (Some(said), Some(batch)) = (&config.cloudevents, &config.batch)
-            && said.value == CloudEventsConfig::Binary
-        {
-            let message = "events of a batch have no headers of their own";
-            report
-                .error(BAD_WEBHOOK, batch.span, message)
-                .hint("write `cloudevents: structured`");
-        }
         let mut source = "/topics/".to_owned();
         push_encoded(self.topic.name(), &mut source);
         Some(ViewPlan {
@@ -193,61 +167,27 @@ impl Reading<'_> {
             filter: filter?,
             select: select?,
             key: key?,
-            cloudevents,
+            cloudevents: config.cloudevents.as_ref().map(|it| it.value),
             source: source.into(),
             result_max: self.topic.settings().body_max,
             is_text: false,
         })
     }
 
-    fn policy(&self, report: &mut Report) -> Policy {
+    fn policy(&self, mode: Mode, report: &mut Report) -> Policy {
         let config = self.config;
-        let order = match config.ordered.as_ref().map(|it| it.value) {
-            None | Some(Ordered::All(true)) => Order::All,
-            Some(Ordered::All(false)) => Order::None,
-            Some(Ordered::By(ByKey::ByKey)) => Order::ByKey,
-        };
-        let mut refuse = |span: Span, message: &str, hint: &str| {
-            report.error(BAD_WEBHOOK, span, message).hint(hint);
-        };
-        match (&config.key, order) {
-            (Some(key), Order::All | Order::None) => {
-                let message = "`key` has no effect without `ordered: by-key`";
-                refuse(key.span, message, "add that, or leave `key` out");
-            }
-            (None, Order::ByKey) => {
-                let message = "`ordered: by-key` needs a `key`";
-                refuse(self.span, message, "such as `key: .customer`");
-            }
-            _ => {}
-        }
-        if let (Some(batch), Order::ByKey) = (&config.batch, order) {
-            let message = "a batch has events of several keys, which would wait for each other";
-            refuse(batch.span, message, "leave out `batch` or `ordered`");
-        }
-        if let (Some(concurrent), Order::All) = (&config.concurrent, order)
-            && concurrent.value != 1
-        {
-            let message = "in order there is one request at a time";
-            let hint = "leave `concurrent` out, or write `ordered: by-key` or `ordered: false`";
-            refuse(concurrent.span, message, hint);
-        }
-        let concurrent = config.concurrent.as_ref();
-        let concurrent = bounds::count("concurrent", concurrent, 1..=100, report).unwrap_or(8);
         let retry = &config.retry;
-        Policy {
-            order,
-            concurrent: match order {
-                Order::All => 1,
-                Order::ByKey | Order::None => concurrent as usize,
-            },
-            batch: config.batch.as_ref().map(|it| batch(&it.value, report)),
-            throttle: config.throttle.as_ref().map(|it| throttle(it, report)),
+        let own = Policy {
+            order: Order::All,
+            concurrent: 1,
+            batch: None,
+            throttle: None,
             backoff: backoff(retry, report),
             times: retries(retry, report),
             disable_after: disable_after(config.disable_after.as_ref(), report),
             drops: false,
-        }
+        };
+        Delivery::read(config, (mode, self.span), report).policy(&own)
     }
 
     /// What signs requests, if anything does; `None` when there was a problem.
@@ -290,8 +230,6 @@ impl Reading<'_> {
     }
 }
 
-const SECOND: Duration = Duration::from_secs(1);
-
 /// Compiles an expression, if there is one; `None` when there was a problem.
 fn expression(text: Option<&Spanned<String>>, report: &mut Report) -> Option<Option<Expression>> {
     let Some(text) = text else {
@@ -304,47 +242,6 @@ fn expression(text: Option<&Spanned<String>>, report: &mut Report) -> Option<Opt
         return None;
     }
     Some(Some(compiled))
-}
-
-fn micros(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
-}
-
-fn time_or(
-    name: &'static str,
-    value: Option<&Spanned<config::Duration>>,
-    (usual, most): (Duration, Duration),
-    report: &mut Report,
-) -> u64 {
-    let range = || Duration::from_millis(1)..=most;
-    let time = value.map(|value| bounds::time(name, value, range(), report));
-    micros(time.unwrap_or(usual))
-}
-
-fn batch(config: &BatchConfig, report: &mut Report) -> Batch {
-    let count = bounds::count("count", config.count.as_ref(), 1..=1000, report);
-    let bytes = bounds::size("bytes", config.bytes.as_ref(), 1 << 10..=16 << 20, report);
-    Batch {
-        count: count.unwrap_or(100) as usize,
-        bytes: bytes.unwrap_or(256 << 10) as usize,
-        time: time_or(
-            "time",
-            config.time.as_ref(),
-            (SECOND, 3600 * SECOND),
-            report,
-        ),
-    }
-}
-
-fn throttle(config: &ThrottleConfig, report: &mut Report) -> Throttle {
-    let requests = bounds::count("requests", Some(&config.requests), 1..=1_000_000, report);
-    let requests = requests.unwrap_or(1).max(1);
-    let burst = bounds::count("burst", config.burst.as_ref(), 1..=requests, report);
-    Throttle {
-        requests,
-        per: time_or("per", config.per.as_ref(), (SECOND, DAY), report),
-        burst: burst.unwrap_or(1).max(1),
-    }
 }
 
 /// How long a request may take.

@@ -335,3 +335,21 @@ fn connections_of_use_add_their_credentials() {
     );
     engine.stop();
 }
+
+#[test]
+fn a_batch_that_was_begun_keeps_id_and_bounds_when_the_file_has_no_batches_any_more() {
+    let (sink, is_open) = Sink::closed();
+    let with = |more: &str| endpoint("shop", &sink.url(), &format!("{QUICK}{more}"));
+    let place = Place::new(&with(", batch: { count: 3, time: 10s }"));
+    let engine = place.run();
+    let ids = place.publish_all(0..3);
+    wait_long("the batch has been tried", || !sink.all().is_empty());
+    place.publish("3");
+    place.write("payload: event", &with(""));
+    reload(&engine);
+    is_open.store(true, Ordering::Relaxed);
+    let taken = sink.wait_for(2);
+    assert_eq!(sink.bodies(), ["[0,1,2]", "3"]);
+    assert_eq!(id(&taken[0]), format!("{}_{}", ids[0], ids[2]));
+    engine.stop();
+}

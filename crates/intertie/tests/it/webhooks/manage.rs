@@ -2,6 +2,7 @@
 //! that a test sees has to be in the OpenAPI document.
 
 mod bounds;
+mod delivery;
 mod guide;
 
 use std::sync::Arc;
@@ -22,7 +23,7 @@ const OTHER_KEY: &str = "HxweHRobGBkWFxQVEhMQEQ4PDA0KCwgJBgcEBQIDAAE=";
 const EGRESS: &str = "egress: { allow: [127.0.0.0/8], schemes: [http], ports: [PORTS] }";
 
 /// An engine with a topic whose webhooks users manage.
-struct Managed {
+pub(super) struct Managed {
     folder: TempDir,
     port: u16,
     engine: Option<Engine>,
@@ -46,7 +47,7 @@ struct Ask<'a> {
 
 impl Managed {
     /// With these settings of `manage`, and of the rest of `subscribe`.
-    fn new(ports: &[u16], manage: &str, subscribe: &str) -> Self {
+    pub(super) fn new(ports: &[u16], manage: &str, subscribe: &str) -> Self {
         let (folder, port) = (TempDir::new(), free_port());
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
         let callers: [(&str, &[&str]); 3] = [("ann", &[]), ("bob", &[]), ("carl", &["ops"])];
@@ -85,17 +86,31 @@ impl Managed {
         self.folder.write("flows/topic.yaml", &text);
     }
 
+    /// The same, and what becomes of webhooks is told on a topic with these endpoints.
+    pub(super) fn report(&self, ports: &[u16], manage: &str, endpoints: &str) {
+        self.write(ports, &format!("secrets_key: {KEY}, {manage}"), "");
+        let file = self.folder.path().join("flows/topic.yaml");
+        let text = std::fs::read_to_string(file).unwrap();
+        let text = text.replace("  webhooks:\n", "  webhooks:\n    report: ops\n");
+        let port = self.port;
+        let ops = format!(
+            "---\ntopic: ops\npayload: event\nsubscribe:\n  listen: 127.0.0.1:{port}\n  via: \
+             []\n  webhooks:\n    endpoints:\n{endpoints}"
+        );
+        self.folder.write("flows/topic.yaml", &(text + &ops));
+    }
+
     fn start(&mut self) {
         let flows = self.folder.path().join("flows");
         let data = self.folder.path().join("data").display().to_string();
         self.engine = Some(Engine::run(&[&flows], &["--data", &data]));
     }
 
-    fn engine(&self) -> &Engine {
+    pub(super) fn engine(&self) -> &Engine {
         self.engine.as_ref().unwrap()
     }
 
-    fn stop(&mut self) -> String {
+    pub(super) fn stop(&mut self) -> String {
         self.engine.take().unwrap().stop()
     }
 
@@ -217,7 +232,7 @@ impl Managed {
         parsed(&response)
     }
 
-    fn create(&self, who: usize, body: &Value) -> Value {
+    pub(super) fn create(&self, who: usize, body: &Value) -> Value {
         let ask = Ask {
             body: Some(body),
             ..Ask::default()
@@ -241,7 +256,7 @@ impl Managed {
         wait_long(&format!("{id} is {state}"), || self.state(OPS, id) == state);
     }
 
-    fn publish(&self, body: &str) -> String {
+    pub(super) fn publish(&self, body: &str) -> String {
         let reply = crate::support::post(self.port, "/orders", "application/json", body);
         assert_eq!(reply.status, 200, "{}", reply.text());
         let receipt: Value = serde_json::from_str(&reply.text()).unwrap();

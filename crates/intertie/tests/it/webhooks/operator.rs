@@ -198,6 +198,11 @@ fn what_cannot_work_is_refused_when_it_is_loaded() {
         ),
         (
             "payload: event",
+            "url: \"http://a/\", signature: none, headers: { X-A: [b] }",
+            "expected a string",
+        ),
+        (
+            "payload: event",
             "url: \"http://a/\", signature: none, filter: .a[",
             "IT0",
         ),

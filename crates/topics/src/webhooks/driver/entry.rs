@@ -8,6 +8,7 @@ use tokio::sync::oneshot;
 
 use super::super::machine::{Action, Item, Machine, Notice, Now, Range, Span, Stopped};
 use super::super::plan::{EndpointPlan, Subscriber};
+use super::super::reports::{Letters, Reports};
 use super::super::state::{Bell, Command, EndpointState, Stored};
 use super::super::view::Shown;
 use super::{Page, Parcel, Report};
@@ -60,6 +61,8 @@ pub(super) struct Entry {
     pub waits_for_host: bool,
     /// How many requests are under way that began when it had not taken the one before.
     pub begun_unproven: usize,
+    /// How many requests are under way, where it has a host that a user has named.
+    pub under_way: usize,
     /// Whether it has to be looked at.
     pub is_ready: bool,
     /// Whether it waits for what comes next in its view's ring.
@@ -78,6 +81,8 @@ pub(super) struct Entry {
     /// Who waits for the note of a version.
     asked: Vec<(u64, oneshot::Sender<()>)>,
     last_failure: Option<String>,
+    /// What the operational topic is told of it, once there is something.
+    pub reports: Option<Box<Reports>>,
     /// The cursor of the record that was made last.
     recorded: u64,
 }
@@ -95,6 +100,7 @@ impl Entry {
             is_paging: false,
             waits_for_host: false,
             begun_unproven: 0,
+            under_way: 0,
             is_ready: true,
             is_waiting: false,
             is_dirty: false,
@@ -105,6 +111,7 @@ impl Entry {
             timer: None,
             asked: Vec::new(),
             last_failure: None,
+            reports: None,
             recorded: u64::MAX,
         }
     }
@@ -123,6 +130,7 @@ impl Entry {
     pub fn is_done(&self) -> bool {
         let is_busy = self.machine.as_ref().is_some_and(Machine::is_busy);
         let is_noted = self.machine.as_ref().is_none_or(|it| !it.is_dirty());
+        let is_busy = is_busy || self.reports.as_ref().is_some_and(|it| it.is_under_way);
         !is_busy && !self.is_paging && (is_noted || self.is_deleted)
     }
 
@@ -287,6 +295,32 @@ impl Entry {
         }
     }
 
+    /// Why it is disabled and since when, if the operational topic has not been told.
+    pub fn unreported(&self) -> Option<(Stopped, u64)> {
+        self.machine.as_ref()?.unreported()
+    }
+
+    /// The operational topic has been told that it is disabled.
+    pub fn set_reported(&mut self) {
+        if let Some(machine) = &mut self.machine {
+            machine.set_reported();
+        }
+    }
+
+    /// These events are gone, which the operational topic is told.
+    pub fn add_gap(&mut self, span: Span) {
+        if self.plan.websub().is_none() {
+            self.reports.get_or_insert_default().add_gap(span);
+        }
+    }
+
+    /// The same of dead letters.
+    pub fn add_letters(&mut self, letters: Option<Letters>) {
+        if let Some(letters) = letters {
+            self.reports.get_or_insert_default().add_letters(letters);
+        }
+    }
+
     /// Why something has failed last.
     pub fn last_failure(&self) -> String {
         self.last_failure.clone().unwrap_or_default()
@@ -423,7 +457,8 @@ impl Entry {
             // Whoever has asked may have left.
             let _ = answer.send(());
         }
-        (self.waits_for_note, self.is_dirty)
+        let is_waited_for = self.waits_for_note || self.unreported().is_some();
+        (is_waited_for, self.is_dirty)
     }
 
     /// Whether it has events in memory, or has them read, because it is behind. True only for a

@@ -20,12 +20,19 @@ const UNPROVEN_MAX: usize = REQUESTS_MAX / 2;
 /// yet.
 const UNPROVEN_MIN: usize = REQUESTS_MAX / 8;
 
+/// How many of them may be further ones of endpoints that have one under way already. Order by key
+/// or none lets owners have several at a time; those of one owner must not take the places of
+/// others' first ones.
+const FURTHER_MAX: usize = REQUESTS_MAX / 4;
+
 /// What there is of a host.
 #[derive(Default)]
 struct Load {
     under_way: usize,
     /// How many of them are for endpoints that have not taken what was sent to them last.
     unproven: usize,
+    /// How many of them are further ones of their endpoints.
+    further: usize,
     /// The endpoints that wait for a place: those that have taken what was sent to them last, and
     /// the others.
     proven_waiting: VecDeque<usize>,
@@ -62,6 +69,26 @@ impl Hosts {
         let load = self.0.entry(Arc::clone(host)).or_default();
         load.under_way += 1;
         load.unproven += usize::from(!is_proven);
+    }
+
+    /// Whether an endpoint that has a request under way may have a further one.
+    fn has_room_for_further(&self, host: &Arc<str>) -> bool {
+        let load = self.0.get(host);
+        load.is_none_or(|it| it.further < FURTHER_MAX && it.under_way < REQUESTS_MAX)
+    }
+
+    /// What has begun is a further one.
+    fn begin_further(&mut self, host: &Arc<str>) {
+        if let Some(load) = self.0.get_mut(host) {
+            load.further += 1;
+        }
+    }
+
+    /// What ends is a further one.
+    fn end_further(&mut self, host: &Arc<str>) {
+        if let Some(load) = self.0.get_mut(host) {
+            load.further = load.further.saturating_sub(1);
+        }
     }
 
     /// A request has ended, which had begun as this.
@@ -134,9 +161,25 @@ impl Driver {
         };
         let is_proven = self.is_proven(at);
         self.hosts.begin(&host, is_proven);
-        if let Some(entry) = self.entries.get_mut(at).filter(|_| !is_proven) {
-            entry.begun_unproven += 1;
+        let Some(entry) = self.entries.get_mut(at) else {
+            return;
+        };
+        entry.begun_unproven += usize::from(!is_proven);
+        entry.under_way += 1;
+        if entry.under_way > 1 {
+            self.hosts.begin_further(&host);
         }
+    }
+
+    /// Whether nothing is begun for an endpoint beside what is under way for it: it has not taken
+    /// anything yet, or others on its host need the places. It is looked at again when one of its
+    /// own requests has ended.
+    pub(super) fn has_to_finish(&self, at: usize) -> bool {
+        let Some(entry) = self.entries.get(at).filter(|it| it.under_way > 0) else {
+            return false;
+        };
+        let host = entry.plan.host();
+        host.is_some_and(|host| !self.is_proven(at) || !self.hosts.has_room_for_further(host))
     }
 
     /// It has ended.
@@ -145,9 +188,15 @@ impl Driver {
             return;
         };
         let mut was_proven = true;
-        if let Some(entry) = self.entries.get_mut(at).filter(|it| it.begun_unproven > 0) {
-            entry.begun_unproven -= 1;
-            was_proven = false;
+        if let Some(entry) = self.entries.get_mut(at) {
+            if entry.begun_unproven > 0 {
+                entry.begun_unproven -= 1;
+                was_proven = false;
+            }
+            if entry.under_way > 1 {
+                self.hosts.end_further(&host);
+            }
+            entry.under_way = entry.under_way.saturating_sub(1);
         }
         self.hosts.end(&host, was_proven);
         self.pass_on(at);
@@ -208,6 +257,31 @@ mod tests {
         }
         assert_eq!(hosts.next(&one), None);
         assert!(hosts.0.is_empty(), "nothing is left of it");
+    }
+
+    #[test]
+    fn further_requests_of_endpoints_leave_places_to_first_ones() {
+        let (mut hosts, host): (Hosts, Arc<str>) = (Hosts::default(), "one".into());
+        assert!(hosts.has_room_for_further(&host), "nothing is under way");
+        hosts.begin(&host, true);
+        for _ in 0..FURTHER_MAX {
+            assert!(hosts.has_room_for_further(&host));
+            hosts.begin(&host, true);
+            hosts.begin_further(&host);
+        }
+        assert!(!hosts.has_room_for_further(&host));
+        assert!(!hosts.waits(&host, 100, (false, true)), "a first one");
+        hosts.end_further(&host);
+        hosts.end(&host, true);
+        assert!(hosts.has_room_for_further(&host));
+        while hosts
+            .0
+            .get(&host)
+            .is_some_and(|it| it.under_way < REQUESTS_MAX)
+        {
+            hosts.begin(&host, true);
+        }
+        assert!(!hosts.has_room_for_further(&host), "all places are taken");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use component::handler::{LocalFuture, Services};
 
 use super::{Page, Report, Viewer};
 use crate::webhooks::machine::Outcome;
+use crate::webhooks::reports::ReportEvent;
 
 /// What a task tells.
 pub(super) enum Message {
@@ -20,6 +21,9 @@ pub(super) enum Message {
     Extended(usize, Option<Viewer>, Page),
     /// Records of these versions have been written.
     Noted(Vec<(usize, u64)>, Result<(), String>),
+    /// Whether an event about an endpoint that says that it is disabled, or another one, has been
+    /// published; the event when it has not.
+    Reported(usize, bool, Option<ReportEvent>),
 }
 
 impl Message {

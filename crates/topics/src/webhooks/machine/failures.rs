@@ -1,7 +1,7 @@
 //! What becomes of an event that an endpoint has refused or could not take, and of the endpoint.
 
 use super::queue::{Content, Pending};
-use super::{Down, Health, Machine, Notice, Now, Stopped, Why};
+use super::{Disabled, Down, Health, Machine, Notice, Now, Stopped, Why};
 
 impl Machine {
     pub(super) fn refused(&mut self, mut pending: Pending, now: Now, random: f64) {
@@ -73,7 +73,7 @@ impl Machine {
         let left = end.saturating_sub(now.wall_ms);
         if left == 0 && !self.policy.drops {
             self.health = Health::Up;
-            return self.stop(Stopped::Down);
+            return self.stop(Stopped::Down, now);
         }
         let wait = self.policy.backoff.wait(down.failed, retry_after, random);
         // The last try is made when the time is over.
@@ -84,11 +84,16 @@ impl Machine {
         self.health = Health::Down(down, now.us + wait);
     }
 
-    pub(super) fn stop(&mut self, stopped: Stopped) {
+    pub(super) fn stop(&mut self, stopped: Stopped, now: Now) {
         // An operator's word stays.
         if self.stopped.is_none() {
             self.stopped = Some(stopped);
+            self.disabled = Disabled {
+                since: now.wall_ms,
+                is_reported: false,
+            };
             self.version += 1;
+            self.disabled_version = self.version;
             self.notices.push(Notice::Disabled(stopped));
         }
     }

@@ -68,6 +68,7 @@ impl Pending {
             first: self.first,
             last: self.last,
             count: self.count,
+            is_batch: self.is_fixed,
         }
     }
 
@@ -80,9 +81,10 @@ impl Pending {
         matches!(self.content, Content::Gap | Content::Unknown)
     }
 
-    /// Whether it may become a part of a batch.
+    /// Whether it may become a part of a batch. An event that has been refused alone, before the
+    /// endpoint got batches, is sent again alone: with the id that it had.
     pub fn can_join(&self) -> bool {
-        !self.is_fixed && self.content == Content::Events
+        !self.is_fixed && self.tries == 0 && self.content == Content::Events
     }
 
     /// What has to be remembered of it, if anything.
@@ -97,5 +99,125 @@ impl Pending {
             is_letter,
             version: self.version,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::super::{
+        Action, Backoff, Batch, Item, Machine, Now, Order, Outcome, Policy, Stopped,
+    };
+
+    fn policy(batch: Option<Batch>) -> Arc<Policy> {
+        Arc::new(Policy {
+            order: Order::All,
+            concurrent: 1,
+            batch,
+            throttle: None,
+            backoff: Backoff {
+                delay: 100,
+                factor: 1.0,
+                delay_max: 100,
+                jitter: 0.0,
+            },
+            times: 3,
+            disable_after: 1_000_000,
+            drops: false,
+        })
+    }
+
+    fn of_two() -> Option<Batch> {
+        Some(Batch {
+            count: 2,
+            bytes: 1000,
+            time: 10,
+        })
+    }
+
+    fn offer(machine: &mut Machine, count: usize) {
+        for _ in 0..count {
+            let item = Item::Shown {
+                bytes: 10,
+                key: None,
+            };
+            machine.offer(item, Now::default());
+        }
+    }
+
+    /// What is sent, once all has been noted that has to be: first, last and whether it is a batch.
+    fn sent(machine: &mut Machine, us: u64) -> (u64, (u64, u64, bool)) {
+        let now = Now { us, wall_ms: us };
+        let mut action = machine.poll(now);
+        if action == Action::Note {
+            let (_, version) = machine.record(now);
+            machine.noted(version);
+            action = machine.poll(now);
+        }
+        match action {
+            Action::Send { number, span, .. } => (number, (span.first, span.last, span.is_batch)),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The same endpoint with another policy, from what is noted of it.
+    fn again(machine: &Machine, batch: Option<Batch>) -> Machine {
+        let (record, _) = machine.record(Now::default());
+        Machine::restore(policy(batch), machine.cursor(), &record, Now::default())
+    }
+
+    #[test]
+    fn a_batch_that_was_begun_stays_one_when_there_are_no_batches_any_more() {
+        let mut machine = Machine::new(policy(of_two()), 1);
+        offer(&mut machine, 3);
+        let (number, batch) = sent(&mut machine, 0);
+        assert_eq!(batch, (1, 2, true));
+        let down = Outcome::Down { retry_after: None };
+        machine.finished(number, down, Now::default(), 0.0);
+        let mut machine = again(&machine, None);
+        offer(&mut machine, 3);
+        let (number, batch) = sent(&mut machine, 200);
+        assert_eq!(batch, (1, 2, true), "with the same bounds");
+        machine.finished(number, Outcome::Delivered, Now::default(), 0.0);
+        assert_eq!(sent(&mut machine, 200).1, (3, 3, false));
+    }
+
+    #[test]
+    fn that_it_is_disabled_is_reported_once_after_it_is_noted() {
+        let mut machine = Machine::new(policy(None), 1);
+        offer(&mut machine, 1);
+        let (number, _) = sent(&mut machine, 0);
+        let now = Now { us: 5, wall_ms: 5 };
+        machine.finished(number, Outcome::Gone, now, 0.0);
+        assert_eq!(machine.unreported(), None, "a crash could undo it");
+        let (_, version) = machine.record(now);
+        machine.noted(version);
+        let unreported = Some((Stopped::Gone, 5));
+        assert_eq!(machine.unreported(), unreported);
+        let mut machine = again(&machine, None);
+        assert_eq!(machine.unreported(), unreported, "after a restart");
+        machine.set_reported();
+        assert_eq!(machine.unreported(), None);
+        let mut machine = again(&machine, None);
+        assert_eq!(machine.unreported(), None, "after another one");
+        machine.resume();
+        machine.pause();
+        assert_eq!(machine.unreported(), None, "an operator knows");
+    }
+
+    #[test]
+    fn an_event_that_was_refused_alone_stays_alone_when_there_are_batches() {
+        let mut machine = Machine::new(policy(None), 1);
+        offer(&mut machine, 3);
+        let (number, one) = sent(&mut machine, 0);
+        assert_eq!(one, (1, 1, false));
+        machine.finished(number, Outcome::Refused, Now::default(), 0.0);
+        let mut machine = again(&machine, of_two());
+        offer(&mut machine, 3);
+        let (number, one) = sent(&mut machine, 200);
+        assert_eq!(one, (1, 1, false), "with the same id");
+        machine.finished(number, Outcome::Delivered, Now::default(), 0.0);
+        assert_eq!(sent(&mut machine, 200).1, (2, 3, true));
     }
 }

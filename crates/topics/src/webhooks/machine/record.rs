@@ -19,6 +19,23 @@ pub(crate) enum Stopped {
     Down,
 }
 
+/// An endpoint that is disabled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Disabled {
+    /// Since when, in milliseconds since 1970; 0 when an older version has disabled it.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub since: u64,
+    /// Whether the operational topic has been told.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub is_reported: bool,
+}
+
+impl Disabled {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// An endpoint that takes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Down {
@@ -63,6 +80,8 @@ pub(crate) struct Record {
     pub until: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopped: Option<Stopped>,
+    #[serde(default, skip_serializing_if = "Disabled::is_default")]
+    pub disabled: Disabled,
 }
 
 /// A batch that has been begun, or an event that has been refused.
@@ -99,6 +118,7 @@ impl Record {
             down: self.down,
             until: self.until,
             stopped: self.stopped,
+            disabled: self.disabled,
             ..Self::default()
         }
     }
@@ -157,6 +177,8 @@ impl Machine {
             number: 0,
             health,
             stopped: record.stopped,
+            disabled: record.disabled,
+            disabled_version: 0,
             has_base: record.has_base,
             throttled: Throttled::default(),
             version: 0,
@@ -210,6 +232,7 @@ impl Machine {
             down,
             until,
             stopped: self.stopped,
+            disabled: self.disabled,
         };
         (record, self.version)
     }

@@ -1,12 +1,17 @@
 //! What requests say: the members of a webhook, and how much of a list somebody wants.
 
-use message::{Fault, Request};
-use serde_json::Value;
+use std::borrow::Cow;
 
+use message::{Fault, Request};
+use serde_json::{Map, Value};
+use websub::url::Url;
+
+use super::wishes::{self, Header, take_delivery};
 use super::{Managed, compile};
 use crate::keys;
 use crate::source::Start;
 use crate::view::Mode;
+use crate::webhooks::delivery::Delivery;
 use crate::webhooks::members::{check_rest, object, shortened, take_text};
 use crate::webhooks::replay::Wanted;
 use crate::webhooks::subscriptions::record::{RequestKey, ViewText};
@@ -25,11 +30,32 @@ pub(super) const PAGE: usize = 50;
 pub(super) const PAGE_MAX: usize = 200;
 
 /// The members of a webhook that callers set.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub(super) struct Members {
     pub url: String,
     pub description: Option<String>,
     pub view: ViewText,
+    pub delivery: Delivery,
+    pub headers: Vec<Header>,
+}
+
+/// Members that belong to endpoints of files alone, and what is said of them.
+const OF_FILES: &[(&str, &str)] = &[
+    (
+        "auth",
+        "OAuth 2.0 is for endpoints of files: send a fixed credential in `headers`",
+    ),
+    (
+        "oauth2",
+        "OAuth 2.0 is for endpoints of files: send a fixed credential in `headers`",
+    ),
+    ("tls", "`tls` is for endpoints of files"),
+];
+
+/// Refuses members that belong to endpoints of files, by saying so.
+fn refuse_of_files(given: &Map<String, Value>) -> Result<(), Fault> {
+    let mut all = OF_FILES.iter().filter(|it| given.contains_key(it.0));
+    all.next().map_or(Ok(()), |it| Err(Fault::invalid(it.1)))
 }
 
 fn mode(text: Option<&str>, usual: Mode) -> Result<Mode, Fault> {
@@ -59,17 +85,23 @@ fn check_type(request: &Request, types: &[&str]) -> Result<(), Fault> {
 pub(super) fn created(request: &Request, managed: &Managed) -> Result<(Members, Start), Fault> {
     check_type(request, &["application/json"])?;
     let mut given = object(request.body.as_bytes())?;
+    refuse_of_files(&given)?;
+    let (delivery, headers) = (take_delivery(&mut given), given.remove("headers"));
     let mut text = |name| take_text(&mut given, name);
     let usual = managed.modes.first().copied().unwrap_or(Mode::Event);
     let url = text("url")?.ok_or_else(|| Fault::invalid("a webhook has a `url`"))?;
-    let members = Members {
+    let mut members = Members {
         url,
         description: text("description")?,
         view: ViewText {
             mode: mode(text("mode")?.as_deref(), usual)?,
             filter: text("filter")?.map(Into::into),
             select: text("select")?.map(Into::into),
+            key: None,
+            cloudevents: None,
         },
+        delivery: Delivery::default(),
+        headers: Vec::new(),
     };
     let start = match text("start")?.as_deref() {
         None | Some("latest") => Start::Latest,
@@ -77,6 +109,7 @@ pub(super) fn created(request: &Request, managed: &Managed) -> Result<(Members, 
         Some(_) => return Err(Fault::invalid("`start` is `latest` or `earliest`")),
     };
     check_rest(&given)?;
+    members.apply((delivery, headers), managed)?;
     members.check(managed)?;
     Ok((members, start))
 }
@@ -95,7 +128,9 @@ pub(super) fn patched(
         &["application/merge-patch+json", "application/json"],
     )?;
     let mut patch = object(request.body.as_bytes())?;
-    let mut members = before;
+    refuse_of_files(&patch)?;
+    let (delivery, headers) = (take_delivery(&mut patch), patch.remove("headers"));
+    let mut members = before.clone();
     let names: Vec<String> = patch.keys().cloned().collect();
     for name in names {
         let text = take_text(&mut patch, &name);
@@ -117,11 +152,51 @@ pub(super) fn patched(
             }
         }
     }
+    members.apply((delivery, headers), managed)?;
     members.check(managed)?;
+    members.check_move(&before.url)?;
     Ok(members)
 }
 
 impl Members {
+    /// Applies what is said of delivery and of header lines.
+    fn apply(
+        &mut self,
+        (delivery, headers): (Map<String, Value>, Option<Value>),
+        managed: &Managed,
+    ) -> Result<(), Fault> {
+        let (says_delivery, says_concurrent) =
+            (!delivery.is_empty(), delivery.contains_key("concurrent"));
+        let before = wishes::said(&self.delivery, &self.view);
+        let new = wishes::header_patch(headers, &mut self.headers)?;
+        let mut said = wishes::decode((before, delivery), new, self.view.mode)?;
+        wishes::set_headers(&mut said, &mut self.headers)?;
+        if says_delivery {
+            managed.bounded(&mut said.delivery, says_concurrent)?;
+        }
+        self.delivery = said.delivery;
+        self.view.key = said.key;
+        self.view.cloudevents = said.cloudevents;
+        Ok(())
+    }
+
+    /// Refuses that values of header lines go to another host than the one that they were written
+    /// for: nobody can read them, and nobody is to learn them by changing the URL.
+    fn check_move(&self, before: &str) -> Result<(), Fault> {
+        let is_kept = |it: &Header| matches!(it, Header::Kept(_));
+        if *before == *self.url || !self.headers.iter().any(is_kept) {
+            return Ok(());
+        }
+        let origins = (Url::parse(before), Url::parse(&self.url));
+        match matches!(origins, (Ok(before), Ok(after)) if after.is_of_origin(&before)) {
+            true => Ok(()),
+            false => Err(Fault::invalid(
+                "the URL is of another host: write the values of `headers` again with it, or \
+                 `headers: null`",
+            )),
+        }
+    }
+
     /// Checks all but the URL's target, which the egress guard judges.
     fn check(&self, managed: &Managed) -> Result<(), Fault> {
         if self.url.len() > URL_MAX {
@@ -148,7 +223,11 @@ impl Members {
             let detail = format!("`mode` is one of: {}", names.join(", "));
             return Err(Fault::invalid(detail));
         }
-        for (name, text) in [("filter", &view.filter), ("select", &view.select)] {
+        for (name, text) in [
+            ("filter", &view.filter),
+            ("select", &view.select),
+            ("key", &view.key),
+        ] {
             let Some(text) = text else {
                 continue;
             };
@@ -260,8 +339,21 @@ pub(super) fn request_key(request: &Request) -> Result<Option<RequestKey>, Fault
     }
     Ok(Some(RequestKey {
         key: short_digest(key),
-        body: short_digest(request.body.as_bytes()),
+        body: short_digest(&without_values(request.body.as_bytes())),
     }))
+}
+
+/// A body without the values of header lines: a digest that lies on the disk could be compared with
+/// those of all short credentials.
+fn without_values(body: &[u8]) -> Cow<'_, [u8]> {
+    let Ok(mut members) = object(body) else {
+        return body.into();
+    };
+    let Some(headers) = members.get_mut("headers").and_then(Value::as_object_mut) else {
+        return body.into();
+    };
+    headers.values_mut().for_each(|it| *it = Value::Null);
+    Value::Object(members).to_string().into_bytes().into()
 }
 
 /// 128 bits of a SHA-256.

@@ -1,6 +1,6 @@
 //! What stands under `subscribe.webhooks.manage`, as it is written.
 
-use config::Spanned;
+use config::{ByteSize, Spanned};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -25,6 +25,14 @@ pub(crate) struct ManageConfig {
     /// The most webhooks of all callers, from 1 to 1000000. Each takes about 2 KiB of memory.
     #[schemars(extend("default" = 100_000))]
     pub total: Option<Spanned<u64>>,
+    /// The most requests that a webhook may have in progress at a time (`concurrent`), from 1 to
+    /// 100.
+    #[schemars(extend("default" = 10))]
+    pub concurrent_max: Option<Spanned<u64>>,
+    /// The most memory that batches of a webhook in progress may take, from 1MiB to 1GiB: `bytes`
+    /// of its `batch` times `concurrent`.
+    #[schemars(extend("default" = "4MiB"))]
+    pub batch_max: Option<Spanned<ByteSize>>,
     /// Whether a URL has to answer a challenge before it gets its first event. Without it callers
     /// can have events sent to systems that have not asked for them.
     #[schemars(extend("default" = true))]

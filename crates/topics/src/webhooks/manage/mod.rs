@@ -1,8 +1,8 @@
 //! Webhooks that users manage by REST (`subscribe.webhooks.manage`).
 //!
 //! [`config`] is what stands in the file, [`Managed`] what comes of it: how subscriptions of a
-//! topic are served under a plan. [`handler`] takes requests, [`body`] reads what they say,
-//! [`show`] writes what they get, [`probe`] sends challenges and tests, [`openapi`] describes all
+//! topic are served under a plan. [`handler`] takes requests, [`body`] and [`wishes`] read what
+//! they say, [`show`] writes what they get, [`probe`] sends challenges and tests, [`openapi`] describes all
 //! of it.
 
 mod body;
@@ -14,6 +14,7 @@ mod pace;
 mod probe;
 mod read;
 mod show;
+mod wishes;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -36,6 +37,7 @@ use self::pace::Pace;
 pub(crate) use self::read::Wishes;
 pub(super) use self::read::read;
 use super::attempts::Attempts;
+use super::delivery::Delivery;
 use super::machine::Policy;
 use super::plan::{Destination, EndpointPlan, Outgoing, Subscribed};
 use super::subscriptions::Subscriptions;
@@ -72,6 +74,10 @@ pub(crate) struct Managed {
     operators: Option<Operators>,
     per_caller: usize,
     total: usize,
+    /// The most requests of a webhook that may be in progress at a time.
+    concurrent_max: usize,
+    /// The most bytes that all batches of a webhook in progress may have together.
+    batch_max: usize,
     /// Whether URLs have to answer a challenge.
     challenges: bool,
     expressions: Option<ExpressionBounds>,
@@ -81,7 +87,12 @@ pub(crate) struct Managed {
     files: Vec<Arc<EndpointPlan>>,
     /// What events look like, by what owners have written.
     views: Mutex<HashMap<Arc<ViewText>, Weak<ViewPlan>>>,
+    /// How webhooks are served whose owners have said it; those with the same wishes share it.
+    policies: Mutex<HashMap<Delivery, Weak<Policy>>>,
 }
+
+/// The least bytes of a part of a header that may not be shown of replies.
+const SECRET_MIN: usize = 6;
 
 /// Compiles an expression of a user, which sees the event and nothing else.
 fn compile(name: &str, text: &str) -> Result<Expression, String> {
@@ -93,6 +104,14 @@ fn compile(name: &str, text: &str) -> Result<Expression, String> {
         true => Ok(compiled),
         false => Err(format!("`{name}` may use the event, nothing else")),
     }
+}
+
+/// What of the value of a header may not be shown of replies: itself and its parts, such as a token
+/// behind `Bearer`. Short ones tell nothing, and would hide what is no secret.
+fn secret_parts(value: &str) -> impl Iterator<Item = String> {
+    let parts = value.split_ascii_whitespace();
+    let all = std::iter::once(value).chain(parts);
+    all.filter(|it| it.len() >= SECRET_MIN).map(str::to_owned)
 }
 
 impl Managed {
@@ -142,8 +161,8 @@ impl Managed {
             mode: text.mode,
             filter: expression("filter", &text.filter)?,
             select: expression("select", &text.select)?,
-            key: None,
-            cloudevents: None,
+            key: expression("key", &text.key)?,
+            cloudevents: text.cloudevents,
             source: source.into(),
             result_max: self.topic.settings().body_max,
             is_text: false,
@@ -151,6 +170,46 @@ impl Managed {
         views.retain(|_, it| it.strong_count() > 0);
         views.insert(Arc::clone(text), Arc::downgrade(&view));
         Ok(view)
+    }
+
+    /// Checks what a caller says of delivery against what the file lets callers say. Where it says
+    /// no number of requests, there are as many as it may have.
+    ///
+    /// # Errors
+    /// When it wants more than it may have.
+    fn bounded(&self, delivery: &mut Delivery, says_concurrent: bool) -> Result<(), Fault> {
+        let most = self.concurrent_max;
+        if says_concurrent && delivery.concurrent > most {
+            return Err(Fault::invalid(format!("`concurrent` is at most {most}")));
+        }
+        delivery.concurrent = delivery.concurrent.min(most);
+        let bytes = delivery.batch.map_or(0, |it| it.bytes);
+        if bytes.saturating_mul(delivery.concurrent) > self.batch_max {
+            let most = ::config::ByteSize(self.batch_max as u64);
+            let detail = format!("`batch.bytes` times `concurrent` is at most {most}");
+            return Err(Fault::invalid(detail));
+        }
+        Ok(())
+    }
+
+    /// How events are sent to a subscription. What the file allows less than it did when its owner
+    /// said it is cut to that.
+    fn policy(&self, subscription: &Subscription) -> Arc<Policy> {
+        let Some(mut delivery) = subscription.delivery.as_deref().copied() else {
+            return Arc::clone(&self.policy);
+        };
+        delivery.concurrent = delivery.concurrent.clamp(1, self.concurrent_max.max(1));
+        if let Some(batch) = &mut delivery.batch {
+            batch.bytes = batch.bytes.min(self.batch_max / delivery.concurrent);
+        }
+        let mut policies = self.policies.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(policy) = policies.get(&delivery).and_then(Weak::upgrade) {
+            return policy;
+        }
+        let policy = Arc::new(delivery.policy(&self.policy));
+        policies.retain(|_, it| it.strong_count() > 0);
+        policies.insert(delivery, Arc::downgrade(&policy));
+        policy
     }
 
     /// How a subscription is served; none while nothing may be sent to it.
@@ -179,7 +238,7 @@ impl Managed {
         EndpointPlan {
             state: Arc::clone(&known.state),
             view,
-            policy: Arc::clone(&self.policy),
+            policy: self.policy(&known.subscription),
             destination: Destination::Subscribed(Subscribed {
                 subscription: Arc::clone(&known.subscription),
                 managed: Arc::clone(self),
@@ -205,9 +264,14 @@ impl Managed {
         let target = services.egress(&subscription.url);
         let target = target.map_err(|refusal| refusal.to_string())?;
         let now_ms = u64::try_from(services.wall().as_millis()).unwrap_or(u64::MAX);
-        let (signer, secrets) = subscription.signer(self.topic.name(), now_ms, &self.keys)?;
+        let topic = self.topic.name();
+        let (signer, mut secrets) = subscription.signer(topic, now_ms, &self.keys)?;
+        let headers = subscription.open_headers(topic, &self.keys)?;
+        secrets.extend(headers.iter().flat_map(|(_, value)| secret_parts(value)));
+        let mut forward = self.origins.plan(&target);
+        forward.request_fields.set = headers;
         Ok(Outgoing {
-            forward: Arc::new(self.origins.plan(&target)),
+            forward: Arc::new(forward),
             signer: Some(Arc::new(signer)),
             secrets,
         })

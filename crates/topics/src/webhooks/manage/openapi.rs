@@ -1,5 +1,7 @@
 //! The OpenAPI 3.1 document of the REST interface.
 
+mod delivery;
+
 use serde_json::{Map, Value, json};
 
 use super::body::{DESCRIPTION_MAX, KEY_MAX, OVERLAP, OVERLAP_MAX, PAGE, PAGE_MAX, URL_MAX};
@@ -271,6 +273,7 @@ fn members() -> Map<String, Value> {
     ] {
         members.insert(name.to_owned(), text_or_null(text));
     }
+    members.extend(delivery::members());
     members
 }
 
@@ -294,7 +297,7 @@ fn new_webhook() -> Value {
 
 fn webhook() -> Value {
     let time = json!({ "type": "string", "format": "date-time" });
-    json!({
+    let mut webhook = json!({
         "type": "object",
         "required": ["id", "managed_by", "mode", "state", "reason", "cursor", "lag"],
         "properties": {
@@ -340,7 +343,12 @@ fn webhook() -> Value {
                 "properties": { "way": { "type": "string" }, "id": { "type": "string" } },
             },
         },
-    })
+    });
+    let properties = webhook.pointer_mut("/properties");
+    if let Some(properties) = properties.and_then(Value::as_object_mut) {
+        properties.extend(delivery::members());
+    }
+    webhook
 }
 
 fn replay() -> Value {

@@ -7,7 +7,7 @@ use access::sealing_keys::SealingKeys;
 use component::document::DocumentContext;
 use component::egress::Origins;
 use component::tls::UpstreamTls;
-use config::Spanned;
+use config::{Report, Spanned};
 use steps::store::StoreWriter;
 
 use super::config::{KeysConfig, ManageConfig};
@@ -67,6 +67,7 @@ pub(in crate::webhooks) fn read(
         disable_after: disable_after(config.disable_after.as_ref(), report),
         drops: false,
     };
+    let (concurrent_max, batch_max) = delivery_bounds(config, report);
     let letters = match &config.dead_letters {
         Some(store) => StoreWriter::read(store, ROOM, (states, report)),
         None => Some(StoreWriter::of(USER_LETTERS, ROOM, states)),
@@ -88,13 +89,28 @@ pub(in crate::webhooks) fn read(
         },
         per_caller: count("per_caller", &config.per_caller, 20, report),
         total: count("total", &config.total, 100_000, report),
+        concurrent_max,
+        batch_max,
         challenges: config.challenge.unwrap_or(true),
         expressions: wishes.expressions,
         modes: wishes.modes,
         files: files.to_vec(),
         views: Mutex::new(HashMap::new()),
+        policies: Mutex::new(HashMap::new()),
     };
     (context.report.errors() == before).then_some(managed)
+}
+
+/// How many requests of a webhook may be in progress, and how many bytes its batches may have then.
+fn delivery_bounds(config: &ManageConfig, report: &mut Report) -> (usize, usize) {
+    let concurrent = config.concurrent_max.as_ref();
+    let concurrent = bounds::count("concurrent_max", concurrent, 1..=100, report);
+    let batch = config.batch_max.as_ref();
+    let batch = bounds::size("batch_max", batch, 1 << 20..=1 << 30, report);
+    (
+        concurrent.map_or(10, |it| it as usize),
+        batch.map_or(4 << 20, |it| it as usize),
+    )
 }
 
 fn keys(config: &Spanned<KeysConfig>, context: &mut DocumentContext<'_>) -> Option<SealingKeys> {

@@ -2,8 +2,9 @@
 
 use jiff::Timestamp;
 use message::Reply;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
+use super::wishes::{self, MASK};
 use crate::webhooks::attempts::Attempt;
 use crate::webhooks::plan::EndpointPlan;
 use crate::webhooks::state::EndpointState;
@@ -42,6 +43,7 @@ pub(super) fn subscription(known: &Known, challenges: bool, owner: bool, now_ms:
         url,
         description,
         view,
+        headers,
         ..
     } = &*known.subscription;
     let (mut state, mut reason) = delivery(&known.state);
@@ -59,6 +61,10 @@ pub(super) fn subscription(known: &Known, challenges: bool, owner: bool, now_ms:
         .valid_secrets(now_ms)
         .map(secret)
         .collect();
+    let headers = headers.iter();
+    let headers: Map<String, Value> = headers
+        .map(|it| (it.name.to_string(), MASK.into()))
+        .collect();
     let mut shown = json!({
         "id": &**id,
         "managed_by": "api",
@@ -67,6 +73,7 @@ pub(super) fn subscription(known: &Known, challenges: bool, owner: bool, now_ms:
         "mode": view.mode.name(),
         "filter": view.filter.as_deref(),
         "select": view.select.as_deref(),
+        "headers": headers,
         "state": state,
         "reason": reason,
         "cursor": known.state.cursor(),
@@ -75,6 +82,9 @@ pub(super) fn subscription(known: &Known, challenges: bool, owner: bool, now_ms:
         "updated": time(known.subscription.updated),
         "secrets": secrets,
     });
+    if let Some(members) = shown.as_object_mut() {
+        members.extend(wishes::shown(&known.subscription.delivery(), view));
+    }
     if owner && let Some(members) = shown.as_object_mut() {
         let owner = &known.subscription.owner;
         let owner = json!({ "way": &*owner.way, "id": &*owner.id });

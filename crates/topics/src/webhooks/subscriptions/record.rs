@@ -9,7 +9,10 @@ use component::access::Caller;
 use message::Fault;
 use serde::{Deserialize, Serialize};
 
+use super::headers::HeaderLine;
 use crate::view::Mode;
+use crate::webhooks::delivery::Delivery;
+use crate::webhooks::envelope::CloudEvents;
 
 /// The table of the keyed state that has the subscriptions.
 pub(crate) const SUBSCRIPTIONS: &str = "topic-webhook-subscriptions";
@@ -49,12 +52,17 @@ pub(in crate::webhooks) struct ViewText {
     pub filter: Option<Box<str>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub select: Option<Box<str>>,
+    /// The ordering key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<Box<str>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cloudevents: Option<CloudEvents>,
 }
 
 impl ViewText {
     /// Whether it costs an evaluation for each event.
     pub fn has_expressions(&self) -> bool {
-        self.filter.is_some() || self.select.is_some()
+        self.filter.is_some() || self.select.is_some() || self.key.is_some()
     }
 }
 
@@ -85,6 +93,10 @@ pub(in crate::webhooks) struct Subscription {
     pub view: Arc<ViewText>,
     pub url: Box<str>,
     pub description: Option<Box<str>>,
+    /// How events are sent; absent when the owner has said nothing of it, as most do.
+    pub delivery: Option<Box<Delivery>>,
+    /// Header lines of its requests.
+    pub headers: Box<[HeaderLine]>,
     /// The current one first.
     pub secrets: Box<[Secret]>,
     /// Counts the changes, from 1: the entity tag.
@@ -106,6 +118,10 @@ struct Stored {
     url: Box<str>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     description: Option<Box<str>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    delivery: Option<Box<Delivery>>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    headers: Vec<HeaderLine>,
     secrets: Vec<Secret>,
     version: u64,
     created: u64,
@@ -128,6 +144,8 @@ impl Subscription {
             view: ViewText::clone(&self.view),
             url: self.url.clone(),
             description: self.description.clone(),
+            delivery: self.delivery.clone(),
+            headers: self.headers.to_vec(),
             secrets: self.secrets.to_vec(),
             version: self.version,
             created: self.created,
@@ -148,6 +166,8 @@ impl Subscription {
             view: Arc::new(stored.view),
             url: stored.url,
             description: stored.description,
+            delivery: stored.delivery,
+            headers: stored.headers.into(),
             secrets: stored.secrets.into(),
             version: stored.version,
             created: stored.created,
@@ -218,15 +238,40 @@ impl Subscription {
         Ok((signer, texts))
     }
 
-    /// Whether the first of these keys has sealed all its secrets.
-    pub fn is_current(&self, keys: &SealingKeys) -> bool {
-        self.secrets.iter().all(|it| keys.is_current(&it.sealed))
-    }
-
-    /// Seals its secrets with the first of these keys; whether that changes anything.
+    /// Its header lines as they are sent, which no log may show.
     ///
     /// # Errors
-    /// When a secret cannot be opened with these keys.
+    /// When a value cannot be opened with these keys.
+    pub fn open_headers(
+        &self,
+        topic: &str,
+        keys: &SealingKeys,
+    ) -> Result<Vec<(String, String)>, String> {
+        let lines = self.headers.iter().map(|line| {
+            let value = line.open((topic, &self.id), keys);
+            let value = value.map_err(|error| format!("its header {}: {error}", line.name))?;
+            Ok((line.name.to_string(), value))
+        });
+        lines.collect()
+    }
+
+    /// How events are sent.
+    pub fn delivery(&self) -> Delivery {
+        self.delivery.as_deref().copied().unwrap_or_default()
+    }
+
+    /// Whether the first of these keys has sealed all that is sealed.
+    pub fn is_current(&self, keys: &SealingKeys) -> bool {
+        let mut secrets = self.secrets.iter();
+        let mut headers = self.headers.iter();
+        secrets.all(|it| keys.is_current(&it.sealed)) && headers.all(|it| it.is_current(keys))
+    }
+
+    /// Seals its secrets and the values of its headers with the first of these keys; whether that
+    /// changes anything.
+    ///
+    /// # Errors
+    /// When one cannot be opened with these keys.
     pub fn reseal(&mut self, topic: &str, keys: &SealingKeys) -> Result<bool, String> {
         let context = context(topic, &self.id);
         let mut secrets = self.secrets.to_vec();
@@ -240,8 +285,19 @@ impl Subscription {
                 is_changed = true;
             }
         }
+        let of = (topic, &*self.id);
+        let mut headers = self.headers.to_vec();
+        for line in &mut headers {
+            let value = line.open(of, keys).map_err(|error| error.to_string())?;
+            if !line.is_current(keys) {
+                let sealed = HeaderLine::seal(of, (&line.name, &value), keys);
+                *line = sealed.ok_or("the system has no random bytes")?;
+                is_changed = true;
+            }
+        }
         if is_changed {
             self.secrets = secrets.into();
+            self.headers = headers.into();
         }
         Ok(is_changed)
     }

@@ -4,9 +4,13 @@ use std::sync::Arc;
 
 use access::sealing_keys::SealingKeys;
 
+use super::headers::HeaderLine;
 use super::record::{Owner, RequestKey, Secret, Subscription, ViewText};
 use super::registry::{Bounds, Known, Refusal, Registry, Reserved, Start};
 use crate::view::Mode;
+use crate::webhooks::delivery::Delivery;
+use crate::webhooks::envelope::CloudEvents;
+use crate::webhooks::machine::Order;
 use crate::webhooks::state::EndpointState;
 
 const TOPIC: &str = "orders";
@@ -34,6 +38,8 @@ fn plain() -> ViewText {
         mode: Mode::Event,
         filter: None,
         select: None,
+        key: None,
+        cloudevents: None,
     }
 }
 
@@ -51,6 +57,8 @@ fn subscription(id: &str, owner: &Arc<Owner>, view: &Arc<ViewText>) -> Subscript
         view: Arc::clone(view),
         url: "https://a.example/hook".into(),
         description: None,
+        delivery: None,
+        headers: Box::default(),
         secrets: Box::default(),
         version: 1,
         created: 1000,
@@ -123,6 +131,52 @@ fn records_are_read_as_they_are_written_and_secrets_open_with_their_keys_alone()
     assert_eq!(resealed.reseal(TOPIC, &keys(&[1, 0])), Ok(false));
     let new = keys(&[1]);
     assert_eq!(resealed.signer(TOPIC, 1000, &new).unwrap().1, [&*secret]);
+    assert!(again.clone().reseal(TOPIC, &new).is_err());
+}
+
+#[test]
+fn headers_are_sealed_for_their_name_and_delivery_is_kept() {
+    let view = ViewText {
+        key: Some(".meter".into()),
+        cloudevents: Some(CloudEvents::Structured),
+        ..plain()
+    };
+    assert!(view.has_expressions());
+    let mut one = subscription("wh_1", &Arc::new(owner("ann")), &Arc::new(view));
+    let (old, new) = (keys(&[0]), keys(&[1]));
+    let line = |name, value| HeaderLine::seal((TOPIC, "wh_1"), (name, value), &old).unwrap();
+    one.headers = Box::new([
+        line("Authorization", "Bearer s3cret"),
+        line("X-Tenant", "7"),
+    ]);
+    one.delivery = Some(Box::new(Delivery {
+        order: Order::ByKey,
+        concurrent: 3,
+        ..Delivery::default()
+    }));
+    let bytes = one.to_bytes();
+    let text = String::from_utf8(bytes.to_vec()).unwrap();
+    assert!(!text.contains("s3cret"), "{text}");
+    let again = Subscription::of_bytes("wh_1", &bytes).unwrap();
+    assert_eq!(again, one);
+    assert_eq!(again.delivery().concurrent, 3);
+    let opened = again.open_headers(TOPIC, &old).unwrap();
+    let expected = [("Authorization", "Bearer s3cret"), ("X-Tenant", "7")];
+    assert_eq!(
+        opened,
+        expected.map(|(name, value)| (name.to_owned(), value.to_owned()))
+    );
+    // The value of one line cannot be put under another name, or into another subscription.
+    let swapped = text.replace("X-Tenant", "X-Other");
+    let swapped = Subscription::of_bytes("wh_1", swapped.as_bytes()).unwrap();
+    assert!(swapped.open_headers(TOPIC, &old).is_err());
+    let moved = Subscription::of_bytes("wh_2", &bytes).unwrap();
+    assert!(moved.open_headers(TOPIC, &old).is_err());
+
+    assert!(again.is_current(&old) && !again.is_current(&keys(&[1, 0])));
+    let mut resealed = again.clone();
+    assert_eq!(resealed.reseal(TOPIC, &keys(&[1, 0])), Ok(true));
+    assert_eq!(resealed.open_headers(TOPIC, &new).unwrap(), opened);
     assert!(again.clone().reseal(TOPIC, &new).is_err());
 }
 

@@ -14,8 +14,11 @@ use super::super::{Managed, body, show};
 use super::{Action, Client, ManageHandler, Named, conflict, missing, not_written};
 use crate::event::EventId;
 use crate::source::Start as StartAt;
+use crate::webhooks::delivery::Delivery;
 use crate::webhooks::manage::body::Members;
+use crate::webhooks::manage::wishes::Header;
 use crate::webhooks::state::{Command, Stored};
+use crate::webhooks::subscriptions::headers::HeaderLine;
 use crate::webhooks::subscriptions::record::{ID_PREFIX, Owner, SECRETS_MAX, Subscription};
 use crate::webhooks::subscriptions::registry::{Known, Refusal, Start};
 use crate::webhooks::subscriptions::{Changing, Reserving};
@@ -46,6 +49,11 @@ fn refused(refusal: &Refusal, managed: &Managed) -> Fault {
         Refusal::InProgress => conflict("the request with this `Idempotency-Key` is under way")
             .with_retry_after(Duration::from_secs(1)),
     }
+}
+
+/// What is kept of how events are sent: nothing where they are sent as to most.
+fn shared_delivery(delivery: Delivery) -> Option<Box<Delivery>> {
+    (delivery != Delivery::default()).then(|| Box::new(delivery))
 }
 
 /// Has the egress guard judge a URL.
@@ -91,6 +99,8 @@ impl ManageHandler {
             view,
             url: members.url.into(),
             description: members.description.map(Into::into),
+            delivery: shared_delivery(members.delivery),
+            headers: Box::default(),
             secrets: Box::default(),
             version: 1,
             created: now,
@@ -99,6 +109,7 @@ impl ManageHandler {
             request: key.map(Box::new),
         };
         let secret = self.add_secret(&mut subscription, (now, 0))?;
+        self.seal_headers(&mut subscription, members.headers)?;
         let made = (subscription, self.stored(start)?);
         let known = managed
             .subscriptions
@@ -136,6 +147,23 @@ impl ManageHandler {
         let failed = || Fault::new(Kind::Internal, Origin::Engine, "a secret cannot be made");
         added.ok_or_else(failed)?;
         Ok(secret)
+    }
+
+    /// Gives a subscription these header lines.
+    fn seal_headers(
+        &self,
+        subscription: &mut Subscription,
+        headers: Vec<Header>,
+    ) -> Result<(), Fault> {
+        let managed = &self.managed;
+        let of = (&**managed.topic.name(), &*subscription.id);
+        let lines = headers.into_iter().map(|header| match header {
+            Header::Kept(line) => Some(line),
+            Header::New(name, value) => HeaderLine::seal(of, (&name, &value), &managed.keys),
+        });
+        let failed = || Fault::new(Kind::Internal, Origin::Engine, "a header cannot be sealed");
+        subscription.headers = lines.collect::<Option<_>>().ok_or_else(failed)?;
+        Ok(())
     }
 
     /// Where a new subscription begins.
@@ -185,6 +213,8 @@ impl ManageHandler {
             url: before.url.to_string(),
             description: before.description.as_deref().map(str::to_owned),
             view: (*before.view).clone(),
+            delivery: before.delivery(),
+            headers: before.headers.iter().cloned().map(Header::Kept).collect(),
         };
         let patched = body::patched(request, members.clone(), managed)?;
         if patched == members {
@@ -207,6 +237,8 @@ impl ManageHandler {
         after.description = members.description.map(Into::into);
         after.view = view;
         after.is_verified &= !is_moved;
+        after.delivery = shared_delivery(members.delivery);
+        self.seal_headers(&mut after, members.headers)?;
         let known = self.write(&changing, after).await?;
         drop(changing);
         self.audit(EventKind::WebhookChanged, request, &known.subscription.id);

@@ -1,0 +1,280 @@
+//! What the operational topic is told of an endpoint (`webhooks.report`): that it is disabled, that
+//! events are gone which it has not got, and dead letters.
+//!
+//! One event is published at a time for an endpoint. What happens meanwhile is counted, so that an
+//! endpoint that refuses everything does not flood the topic; of one that a user has made there is
+//! at most one event a minute.
+
+use bytes::Bytes;
+use message::secret;
+use serde_json::{Value, json};
+
+use super::machine::{Span, Stopped};
+use super::plan::{Destination, EndpointPlan};
+use crate::event::EventId;
+use crate::keys;
+
+/// How long nothing is published of an endpoint that a user has made after an event of it, in
+/// microseconds: what users do must not push events of others out of the topic.
+const USER_PACE: u64 = 60_000_000;
+/// How long nothing is published after that has failed.
+const AGAIN: u64 = 5_000_000;
+
+/// An event for the operational topic.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ReportEvent {
+    pub body: Bytes,
+    /// The same when it is published again.
+    pub key: Bytes,
+    /// Whether it says that the endpoint is disabled, which its record has then.
+    pub is_stop: bool,
+}
+
+/// Dead letters that the topic has not been told of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Letters {
+    /// How many events have become dead letters.
+    pub count: u64,
+    /// The id of the last one, or of the last batch.
+    pub event: String,
+    pub reason: String,
+    /// The store that has it; none when it is kept nowhere.
+    pub store: Option<String>,
+}
+
+/// What the topic has not been told of an endpoint.
+#[derive(Debug, Default)]
+pub(super) struct Reports {
+    letters: Option<Letters>,
+    /// Events that are gone.
+    gap: Option<Span>,
+    /// The last gap that it was told of: each try to tell the endpoint is not another one.
+    last_gap: Option<(u64, u64)>,
+    /// What could not be published.
+    unsent: Option<ReportEvent>,
+    /// Whether something is being published.
+    pub is_under_way: bool,
+    /// When the next event may be published, in microseconds.
+    next: u64,
+}
+
+impl Reports {
+    /// These have become dead letters.
+    pub fn add_letters(&mut self, new: Letters) {
+        let before = self.letters.take().map_or(0, |it| it.count);
+        self.letters = Some(Letters {
+            count: before + new.count,
+            ..new
+        });
+    }
+
+    /// These events are gone.
+    pub fn add_gap(&mut self, span: Span) {
+        let place = (span.first, span.last);
+        if self.last_gap.replace(place) != Some(place) {
+            self.gap = Some(span);
+        }
+    }
+
+    /// When an event may be published, if one waits besides those that `has_stop` means.
+    pub fn due(&self, has_stop: bool) -> Option<u64> {
+        let waits =
+            has_stop || self.letters.is_some() || self.gap.is_some() || self.unsent.is_some();
+        (waits && !self.is_under_way).then_some(self.next)
+    }
+
+    /// The event that is published now. `stop` is why the endpoint is disabled and since when, if
+    /// the topic does not know; `id` are the ids of events by their numbers.
+    pub fn take(
+        &mut self,
+        subject: &Subject<'_>,
+        stop: Option<(Stopped, u64)>,
+        id: impl Fn(u64) -> EventId,
+    ) -> Option<ReportEvent> {
+        let made = match self.unsent.take() {
+            Some(again) => Some(again),
+            None => match (stop, self.gap.take()) {
+                (Some(stop), gap) => {
+                    self.gap = gap;
+                    Some(subject.disabled(stop))
+                }
+                (None, Some(gap)) => Some(subject.gap(gap, id)),
+                (None, None) => self.letters.take().map(|it| subject.letters(&it)),
+            },
+        };
+        self.is_under_way = made.is_some();
+        made
+    }
+
+    /// What has come of it: the event if it could not be published. That the endpoint is disabled
+    /// is noted of it, and found there again.
+    pub fn published(&mut self, failed: Option<ReportEvent>, (now, is_of_user): (u64, bool)) {
+        self.is_under_way = false;
+        self.next = match (&failed, is_of_user) {
+            (Some(_), _) => now + AGAIN,
+            (None, true) => now + USER_PACE,
+            (None, false) => 0,
+        };
+        self.unsent = failed.filter(|it| !it.is_stop);
+    }
+}
+
+/// Of which endpoint something is told, when, and what is known of its last failure.
+pub(super) struct Subject<'a> {
+    pub plan: &'a EndpointPlan,
+    /// In milliseconds since 1970.
+    pub now_ms: u64,
+    pub failure: &'a str,
+}
+
+impl Subject<'_> {
+    fn event(&self, kind: &str, at_ms: u64, more: &[(&str, Value)]) -> Value {
+        let at = i64::try_from(at_ms).ok();
+        let at = at.and_then(|at| jiff::Timestamp::from_millisecond(at).ok());
+        let state = &self.plan.state;
+        let mut event = json!({
+            "type": kind,
+            "time": at.map(|it| it.to_string()),
+            "topic": &*state.topic,
+            "webhook": &*state.name,
+            "managed_by": if self.plan.is_of_user() { "api" } else { "file" },
+        });
+        let Some(members) = event.as_object_mut() else {
+            return event;
+        };
+        if let Destination::Subscribed(it) = &self.plan.destination {
+            let owner = &it.subscription.owner;
+            let owner = json!({ "way": &*owner.way, "id": &*owner.id });
+            members.insert("owner".to_owned(), owner);
+        }
+        let more = more.iter().cloned();
+        members.extend(more.map(|(name, value)| (name.to_owned(), value)));
+        event
+    }
+
+    fn disabled(&self, (stopped, since): (Stopped, u64)) -> ReportEvent {
+        let reason = match stopped {
+            Stopped::Gone => "gone",
+            Stopped::Down | Stopped::Paused => "down",
+        };
+        let state = &self.plan.state;
+        let cursor = state.cursor();
+        let more = [
+            ("reason", reason.into()),
+            ("detail", secret::redact(self.failure).into()),
+            ("cursor", cursor.into()),
+        ];
+        // What is said of it may be less after a crash. It is the same event.
+        let of = format!("{}\0{}\0{since}", state.topic, state.name);
+        ReportEvent {
+            key: key(of.as_bytes()),
+            body: text(&self.event("webhook.disabled", since, &more)),
+            is_stop: true,
+        }
+    }
+
+    fn gap(&self, span: Span, id: impl Fn(u64) -> EventId) -> ReportEvent {
+        let is_known = span.count > 0;
+        let from = is_known.then(|| id(span.first).to_string());
+        let more = [
+            ("from", from.into()),
+            ("to", id(span.last).to_string().into()),
+            ("count", is_known.then_some(span.count).into()),
+        ];
+        let body = text(&self.event("webhook.gap", self.now_ms, &more));
+        ReportEvent {
+            key: key(&body),
+            body,
+            is_stop: false,
+        }
+    }
+
+    fn letters(&self, letters: &Letters) -> ReportEvent {
+        let more = [
+            ("event", letters.event.as_str().into()),
+            ("count", letters.count.into()),
+            ("reason", secret::redact(&letters.reason).into()),
+            ("store", letters.store.clone().into()),
+        ];
+        let body = text(&self.event("webhook.dead_letter", self.now_ms, &more));
+        ReportEvent {
+            key: key(&body),
+            body,
+            is_stop: false,
+        }
+    }
+}
+
+fn text(event: &Value) -> Bytes {
+    event.to_string().into_bytes().into()
+}
+
+fn key(of: &[u8]) -> Bytes {
+    let digest = keys::digest(of);
+    let text: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    text.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn span(first: u64, last: u64) -> Span {
+        Span {
+            first,
+            last,
+            count: (last + 1 - first) as usize,
+            is_batch: false,
+        }
+    }
+
+    fn letters(count: u64, event: &str) -> Letters {
+        Letters {
+            count,
+            event: event.to_owned(),
+            reason: "status 404".to_owned(),
+            store: None,
+        }
+    }
+
+    #[test]
+    fn dead_letters_that_come_meanwhile_are_counted() {
+        let mut reports = Reports::default();
+        assert_eq!(reports.due(false), None);
+        reports.add_letters(letters(1, "1-1"));
+        reports.add_letters(letters(3, "1-5"));
+        assert_eq!(reports.letters, Some(letters(4, "1-5")));
+        assert_eq!(reports.due(false), Some(0));
+        reports.is_under_way = true;
+        assert_eq!(reports.due(false), None, "one at a time");
+    }
+
+    #[test]
+    fn a_gap_is_told_once_though_the_endpoint_is_told_again_and_again() {
+        let mut reports = Reports::default();
+        reports.add_gap(span(1, 4));
+        assert_eq!(reports.gap.take(), Some(span(1, 4)));
+        reports.add_gap(span(1, 4));
+        assert_eq!(reports.due(false), None);
+        reports.add_gap(span(5, 9));
+        assert_eq!(reports.gap, Some(span(5, 9)));
+    }
+
+    #[test]
+    fn what_could_not_be_published_is_tried_again_and_users_wait_for_a_minute() {
+        let event = ReportEvent {
+            body: Bytes::from_static(b"{}"),
+            key: Bytes::from_static(b"key"),
+            is_stop: false,
+        };
+        let mut reports = Reports::default();
+        reports.published(Some(event), (10, false));
+        assert_eq!(reports.due(false), Some(10 + AGAIN));
+        reports.unsent = None;
+        reports.published(None, (20, true));
+        assert_eq!(reports.due(false), None);
+        assert_eq!(reports.due(true), Some(20 + USER_PACE));
+        reports.published(None, (20, false));
+        assert_eq!(reports.due(true), Some(0));
+    }
+}
