@@ -190,9 +190,9 @@ pub(crate) fn receive(heard: Option<&Heard>, event: &SessionEvent) -> Received {
         // What begins a session is nothing within one.
         SessionEvent::Push(_) => Received::Unknown,
         SessionEvent::Dial(code) => match heard {
-            // A second dial of one session is the first one, sent again, as long as nothing was
-            // typed.
-            Some(heard) if heard.sequence.unwrap_or_default() <= 1 && heard.typed.is_empty() => {
+            // A second dial of one session is the first one, sent again or late: the phone keeps
+            // the screen that it is at. One of a session that was over long ago is none.
+            Some(heard) if !heard.is_over || heard.sequence.unwrap_or_default() <= 1 => {
                 again(heard)
             }
             Some(_) => Received::Unknown,

@@ -139,6 +139,8 @@ pub(crate) async fn pages(
         let detail = "the text of a screen is longer than 16 KiB";
         return Err(Fault::new(Kind::Expression, Origin::Engine, detail));
     }
+    // Values of other systems may hold what no phone shows and no XML may have.
+    text.retain(|it| it == '\n' || !it.is_control());
     let text = match plan.transliterates {
         true => transliterate(&text),
         false => text.as_str().into(),

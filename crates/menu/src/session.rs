@@ -151,7 +151,8 @@ impl Session {
                 screen: plan.find(kept.screen)?,
                 home: plan.find(kept.home)?,
                 history: history.collect(),
-                language: languages.position(|it| **it == *kept.language)?,
+                // A language that the menu has no more is no reason to end anything.
+                language: (languages.position(|it| **it == *kept.language)).unwrap_or_default(),
                 page: kept.page,
                 pages: kept.pages,
                 notice: match (kept.is_refused, kept.is_resumed) {

@@ -31,7 +31,14 @@ use crate::worker::Worker;
 pub(crate) struct Caller {
     pub worker: Rc<Worker>,
     forwards: Rc<ForwardTargets>,
-    admission: Option<Box<Admission>>,
+    request: Option<Box<OfRequest>>,
+}
+
+/// What steps may know of the request that they work on. Most requests have none of it.
+#[derive(Clone, Default)]
+struct OfRequest {
+    /// The plan of the caller.
+    admission: Option<Admission>,
     /// Of detached work: whether the client has left that waited for it.
     has_left: Option<Rc<Cell<bool>>>,
 }
@@ -42,8 +49,7 @@ impl Caller {
         Self {
             worker: Rc::clone(worker),
             forwards: Rc::clone(forwards),
-            admission: None,
-            has_left: None,
+            request: None,
         }
     }
 
@@ -53,8 +59,14 @@ impl Caller {
         forwards: &Rc<ForwardTargets>,
         admission: Option<&Admission>,
     ) -> Self {
+        let admitted = |admission: &Admission| {
+            Box::new(OfRequest {
+                admission: Some(admission.clone()),
+                has_left: None,
+            })
+        };
         Self {
-            admission: admission.cloned().map(Box::new),
+            request: admission.map(admitted),
             ..Self::new(worker, forwards)
         }
     }
@@ -62,11 +74,9 @@ impl Caller {
 
 impl Caller {
     /// The same for detached work, which goes on when its client has left.
-    pub fn detached(self, has_left: Rc<Cell<bool>>) -> Self {
-        Self {
-            has_left: Some(has_left),
-            ..self
-        }
+    pub fn detached(mut self, has_left: Rc<Cell<bool>>) -> Self {
+        self.request.get_or_insert_default().has_left = Some(has_left);
+        self
     }
 }
 
@@ -123,7 +133,9 @@ impl Services for Caller {
     }
 
     fn is_awaited(&self) -> bool {
-        self.has_left.as_ref().is_none_or(|it| !it.get())
+        let request = self.request.as_ref();
+        let has_left = request.and_then(|it| it.has_left.as_ref());
+        has_left.is_none_or(|it| !it.get())
     }
 
     fn resources(&self) -> &Resources {
@@ -143,7 +155,7 @@ impl Services for Caller {
     }
 
     fn admission(&self) -> Option<&Admission> {
-        self.admission.as_deref()
+        self.request.as_ref()?.admission.as_ref()
     }
 }
 

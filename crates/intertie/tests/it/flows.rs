@@ -364,7 +364,6 @@ const LARGE: &[(&str, (&str, usize), &str)] = &[
     ("json", (LINE, 20_000), "- encode: json\n"),
     ("form", ("\"some text\"", 60_000), "- encode: form\n"),
     ("csv", (LINE, 20_000), "- encode: csv\n"),
-    ("gzip", (LINE, 1_200_000), "- encode: gzip\n"),
     (
         "decode",
         (LINE, 20_000),

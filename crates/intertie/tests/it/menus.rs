@@ -324,6 +324,11 @@ fn hubtel_counts_requests() {
         "Response How much?",
         "the request again"
     );
+    assert_eq!(
+        send("Initiation", "*123#", 1),
+        "Response How much?",
+        "the first request, late"
+    );
     assert_eq!(send("Response", "1", 3), "Response PIN for 1?");
     assert_eq!(send("Timeout", "", 4), "Release ");
     assert!(send("Response", "1", 5).starts_with("Release The session is over."));

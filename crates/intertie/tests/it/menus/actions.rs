@@ -418,6 +418,22 @@ fn an_action_that_the_menu_cannot_show_is_told_before_anything_begins() {
 }
 
 #[test]
+fn a_language_that_is_gone_ends_no_session_and_loses_no_result() {
+    let counter = Counter::new(Duration::ZERO);
+    let engine = counter.run();
+    counter.send("s1", "");
+    counter.send("s1", "2");
+    assert!(counter.send("s1", "2*1").starts_with("CON Kiasi gani?"));
+    engine.stop();
+    let text = buying(counter.port, counter.shop.backend.port());
+    let french = text.replace("sw", "fr");
+    counter.folder.write("flows/menu.yaml", &french);
+    let engine = counter.run();
+    assert_eq!(counter.send("s1", "2*1*50"), "END Bought 50: 77.");
+    engine.stop();
+}
+
+#[test]
 fn a_session_of_a_screen_that_is_gone_is_over() {
     let counter = Counter::new(Duration::ZERO);
     let engine = counter.run();
