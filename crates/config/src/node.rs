@@ -94,8 +94,8 @@ impl Node {
         number(value, &mut count)
     }
 
-    /// The keys that lead to what stands at a place in this tree, such as `batch.time`; none for the
-    /// tree itself.
+    /// The keys that lead to what stands at a place in this tree, such as `batch.time`; none for
+    /// the tree itself.
     pub fn path_of(&self, span: Span) -> Option<String> {
         let entries = self.as_mapping().unwrap_or_default().iter();
         let items = self.as_sequence().unwrap_or_default().iter().enumerate();

@@ -260,9 +260,9 @@ impl Machine {
         self.stopped
     }
 
-    /// Why it is disabled and since when, in milliseconds since 1970, if that has not been reported.
-    /// It is reported when it is noted: otherwise a crash could have it disabled, and reported, a
-    /// second time.
+    /// Why it is disabled and since when, in milliseconds since 1970, if that has not been
+    /// reported. It is reported when it is noted: otherwise a crash could have it disabled, and
+    /// reported, a second time.
     pub fn unreported(&self) -> Option<(Stopped, u64)> {
         let is_disabled = |it: &Stopped| matches!(it, Stopped::Gone | Stopped::Down);
         let stopped = self.stopped.filter(is_disabled)?;

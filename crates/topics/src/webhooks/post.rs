@@ -196,7 +196,8 @@ impl Post {
             (Some(CloudEvents::Binary) | None, _) => envelope::media_type(self.kind),
         };
         headers.append("Content-Type", media_type);
-        // Events of a batch have no headers of their own. One may be left from before there were any.
+        // Events of a batch have no headers of their own. One may be left from before there were
+        // any.
         if view.cloudevents == Some(CloudEvents::Binary) && self.batch.is_none() {
             let of = (&*self.id, &*view.source, self.at_ms);
             envelope::add_headers(of, self.kind, &mut headers);

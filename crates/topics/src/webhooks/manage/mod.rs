@@ -2,8 +2,8 @@
 //!
 //! [`config`] is what stands in the file, [`Managed`] what comes of it: how subscriptions of a
 //! topic are served under a plan. [`handler`] takes requests, [`body`] and [`wishes`] read what
-//! they say, [`show`] writes what they get, [`probe`] sends challenges and tests, [`openapi`] describes all
-//! of it.
+//! they say, [`show`] writes what they get, [`probe`] sends challenges and tests, [`openapi`]
+//! describes all of it.
 
 mod body;
 pub(super) mod config;
