@@ -1,7 +1,8 @@
 //! Subscriptions of users: what they have made by REST, durable in the keyed state.
 //!
 //! [`record`] is one of them, its secrets and the values of its [`headers`] sealed. [`registry`]
-//! knows all of a topic, without input or output. [`Subscriptions`] is the registry of the process beside the disk: a change is written
+//! knows all of a topic, without input or output. [`Subscriptions`] is the registry of the process
+//! beside the disk: a change is written
 //! first and then seen, and whoever serves webhooks is told of it.
 
 pub(super) mod headers;
