@@ -135,6 +135,8 @@ pub fn get(port: u16, path: &str) -> Response {
 
 pub fn post(port: u16, path: &str, content_type: &str, body: &str) -> Response {
     let mut client = RawClient::connect(port);
+    // Tests of servers share the machine with all others.
+    client.set_patience(std::time::Duration::from_secs(40));
     client.send(format!(
         "POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: {content_type}\r\n\
          Content-Length: {}\r\n\r\n{body}",
