@@ -133,8 +133,13 @@ fn numbered_requests_are_told_apart_by_their_numbers() {
         Received::Typed("1".to_owned())
     );
     assert_eq!(driven.take(&one, false), Received::Again(screen("3")));
-    // A session that goes on is not dialled again.
-    assert_eq!(driven.take(&dial, false), Received::Unknown);
+    // A dial that comes late is the one of before: the phone keeps its screen.
+    assert_eq!(driven.take(&dial, false), Received::Again(screen("3")));
+    let over = Heard {
+        is_over: true,
+        ..driven.heard.unwrap()
+    };
+    assert_eq!(receive(Some(&over), &dial), Received::Unknown);
 }
 
 #[test]
