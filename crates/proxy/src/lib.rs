@@ -12,6 +12,7 @@
 //! This crate knows no flow, step or connector: it is given a [`component::plan::Plan`].
 
 mod background;
+mod blocking;
 mod call;
 mod client;
 mod date;

@@ -31,6 +31,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::background::Sources;
+use crate::blocking;
 use crate::client::addresses::{ClientAddress, ClientAddresses};
 use crate::client::entry::Entry;
 pub(crate) use crate::client::listener::Listener;
@@ -235,12 +236,15 @@ impl Worker {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
             .enable_time()
+            .thread_keep_alive(blocking::KEEP_ALIVE)
             .build_local(tokio::runtime::LocalOptions::default())?;
         let result = runtime.block_on(async {
+            let blocking = blocking::start()?;
             let worker = Self::new(setup.share(), setup.engine);
             worker.watch_vital_tasks();
             worker.supervise("deadlines", worker.deadlines.clone().sweep());
             worker.supervise("housekeeping", Rc::clone(&worker).keep_house());
+            worker.supervise("blocking", blocking);
             worker.supervise("revocations", stream::end_revoked(Rc::clone(&worker)));
             worker.serve(setup.commands).await
         });

@@ -301,11 +301,14 @@ fn it_starts_and_serves_within_half_a_gigabyte_of_address_space() {
     // library (128 MiB) on a busy machine.
     let engine = run_under("-v 700000", &file);
     assert_eq!(get(port, "/hello").status, 200);
-    for _ in 0..20 {
+    // Threads cannot be made at all times: work beside the workers waits then, and none is lost.
+    for round in 0..100 {
         let reply = post(port, "/echo", "application/json", &text(MEGABYTE));
-        assert_eq!(reply.status, 200);
+        assert_eq!(reply.status, 200, "round {round}");
     }
-    assert_eq!(get(port, "/big").status, 200);
+    for _ in 0..5 {
+        assert_eq!(get(port, "/big").status, 200);
+    }
     engine.stop();
 }
 
