@@ -14,6 +14,7 @@ use crate::data::topics::TopicsCommand;
 use crate::health::HealthArguments;
 use crate::keys::KeysCommand;
 use crate::load::{Purpose, TABLE};
+use crate::named_files::NamedFiles;
 use crate::secrets::command::SecretsCommand;
 use crate::tls::LoadedTls;
 use crate::{data, graph, health, keys, load, new, reference, run, secrets, test, ussd};
@@ -205,7 +206,8 @@ impl Cli {
 fn check(paths: &[PathBuf], format: ReportFormat) -> anyhow::Result<ExitCode> {
     let files = load::read_with_tests(paths)?;
     let states = States::default();
-    let (loaded, problems) = load::load(&files, Purpose::Check, &LoadedTls::default(), &states);
+    let noted = (&states, &NamedFiles::default());
+    let (loaded, problems) = load::load(&files, Purpose::Check, &LoadedTls::default(), noted);
     let text = match format {
         ReportFormat::Json => problems.json(),
         ReportFormat::Text if problems.is_empty() => {

@@ -19,6 +19,7 @@ mod load;
 mod logging;
 mod machine;
 mod metrics;
+mod named_files;
 mod new;
 pub mod reference;
 mod regular_file;

@@ -3,10 +3,9 @@
 use std::collections::HashSet;
 use std::fs;
 use std::io::ErrorKind;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use bytes::Bytes;
 use component::definition::{ConnectionDefinition, StepDefinition, Surroundings};
 use component::endpoint::EndpointDefinition;
 use component::source::SourceDefinition;
@@ -16,6 +15,7 @@ use flow::{KnownSecrets, Loaded};
 
 use crate::audit::{self, PreparedAudit};
 use crate::codes::{MISSING_DRIVER, NOT_A_TEST};
+use crate::named_files::NamedFiles;
 use crate::regular_file;
 use crate::secrets::LoadedSecrets;
 use crate::shown;
@@ -25,8 +25,6 @@ use crate::tls::LoadedTls;
 const FILES_MAX: usize = 10_000;
 /// The most bytes that are read of a file; `config` refuses far less.
 const READ_MAX: u64 = 64 * 1024 * 1024;
-/// The most bytes of a file that a flow file names.
-const NAMED_MAX: u64 = 16 * 1024 * 1024;
 
 /// The files that flows are read from, in a fixed order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -181,21 +179,6 @@ fn collect(folder: &Path, names: &mut Vec<PathBuf>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Reads a file whose name is relative to the flow file that names it, and lies in its folder or
-/// below.
-pub(crate) fn read_named(flow_file: &str, name: &str) -> Result<Bytes, String> {
-    let is_inside = Path::new(name)
-        .components()
-        .all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
-    if !is_inside {
-        return Err("a file is named relative to the flow file, and lies in its folder".to_owned());
-    }
-    let path = folder_of(flow_file).join(name);
-    regular_file::read(&path, NAMED_MAX)
-        .map(Bytes::from)
-        .map_err(|error| error.to_string())
-}
-
 /// The folder of a flow file: relative paths in the file start here.
 pub(crate) fn folder_of(flow_file: &str) -> &Path {
     Path::new(flow_file).parent().unwrap_or(Path::new("."))
@@ -315,7 +298,7 @@ pub(crate) fn load_flows(
     sources: &Sources,
     environment: &dyn Fn(&str) -> Option<String>,
     secrets: &KnownSecrets,
-    states: &States,
+    (states, named): (&States, &NamedFiles),
     report: &mut Report,
 ) -> Option<Loaded> {
     let input = flow::Input {
@@ -324,7 +307,7 @@ pub(crate) fn load_flows(
         environment,
         secrets,
         surroundings: &Surroundings {
-            files: &|source, name| read_named(sources.name(source), name),
+            files: &|source, name| named.read(sources.name(source), name),
             folder: &|source| folder_of(sources.name(source)).to_owned(),
             states,
         },
@@ -343,12 +326,12 @@ pub(crate) enum Purpose {
 }
 
 /// Checks the files. The plan is there exactly when there is no error. TLS that was there `before`
-/// is used again where nothing about it has changed.
+/// is used again where nothing about it has changed. What the files name is noted in `named`.
 pub(crate) fn load(
     files: &Files,
     purpose: Purpose,
     before: &LoadedTls,
-    states: &States,
+    (states, named): (&States, &NamedFiles),
 ) -> (Option<Sound>, Problems) {
     let Parsed {
         sources,
@@ -364,7 +347,7 @@ pub(crate) fn load(
         &sources,
         look_up,
         known,
-        states,
+        (states, named),
         &mut report,
     );
     let missing = flows.as_ref().map_or(&[][..], |flows| &flows.missing);

@@ -24,6 +24,7 @@ use crate::data;
 use crate::load::{self, Files, Purpose, Sound};
 use crate::logging::{self, AccessWriter, Log};
 use crate::machine;
+use crate::named_files::NamedFiles;
 use crate::secrets::LoadedSecrets;
 use crate::signals::Signals;
 use crate::supervisor::{State, Supervisor};
@@ -47,7 +48,9 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
     let files = load::read(&arguments.paths)?;
     let states = Arc::new(States::default());
     let audit = AuditStream::new(Audit::of(&states));
-    let (loaded, problems) = load::load(&files, Purpose::Run, &LoadedTls::default(), &states);
+    let named = NamedFiles::default();
+    let noted = (&*states, &named);
+    let (loaded, problems) = load::load(&files, Purpose::Run, &LoadedTls::default(), noted);
     if !problems.is_empty() {
         eprint!("{}", problems.text(std::io::stderr().is_terminal()));
     }
@@ -67,6 +70,7 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
         log,
         seen: files.clone(),
         served: files,
+        named,
         tls: loaded.tls,
         states,
         secrets: loaded.secrets,
@@ -91,6 +95,8 @@ struct Application<'a> {
     /// The files that are served. While `seen` has a problem, a renewed certificate is served with
     /// these.
     served: Files,
+    /// What `seen` names.
+    named: NamedFiles,
     /// The TLS that is used.
     tls: LoadedTls,
     /// What steps remember.
@@ -215,6 +221,9 @@ impl Application<'_> {
     ) -> bool {
         let mut tick = tokio::time::interval(self.supervisor.look_after(LOOK_AFTER));
         loop {
+            if let Some(watcher) = watcher {
+                watcher.add(self.named.folders());
+            }
             let event = tokio::select! {
                 () = signals.stop(1) => Event::Stop,
                 () = signals.hangup() => Event::Hangup,
@@ -263,7 +272,9 @@ impl Application<'_> {
     ) -> Result<(), String> {
         let trigger = asked_by.unwrap_or("files");
         let files = match load::read(&self.arguments.paths) {
-            Ok(files) if files == self.seen && asked_by.is_none() => return Ok(()),
+            Ok(files) if files == self.seen && !self.named.has_changed() && asked_by.is_none() => {
+                return Ok(());
+            }
             Ok(files) => files,
             Err(error) => {
                 let refused = Refused::Failed(error);
@@ -335,7 +346,9 @@ impl Application<'_> {
         trigger: &'static str,
     ) -> Result<AdminPortState, Refused> {
         let states = self.states.stage();
-        let (loaded, problems) = load::load(&files, Purpose::Run, &self.tls, &states);
+        self.named = NamedFiles::default();
+        let noted = (&states, &self.named);
+        let (loaded, problems) = load::load(&files, Purpose::Run, &self.tls, noted);
         if !problems.is_empty() {
             eprint!("{}", problems.text(std::io::stderr().is_terminal()));
         }

@@ -14,6 +14,7 @@ use component::dialogue::{SessionEvent, SessionInput};
 use component::state::States;
 
 use crate::load::{self, Purpose};
+use crate::named_files::NamedFiles;
 use crate::tls::LoadedTls;
 use engine::{Engine, Place};
 use phone::Phone;
@@ -71,7 +72,8 @@ impl Input {
     }
 }
 
-/// Holds a dialogue with a menu. The exit code is 1 when the input ends before the session.
+/// Holds a dialogue with a menu. The exit code is 1 when the input ends before the session, or the
+/// session before the input.
 ///
 /// # Errors
 /// When there is no such menu, or nobody answers.
@@ -119,7 +121,8 @@ struct Menu {
 fn find(arguments: &UssdArguments) -> anyhow::Result<Option<Menu>> {
     let files = load::read(&arguments.paths)?;
     let states = States::default();
-    let (loaded, problems) = load::load(&files, Purpose::Check, &LoadedTls::default(), &states);
+    let noted = (&states, &NamedFiles::default());
+    let (loaded, problems) = load::load(&files, Purpose::Check, &LoadedTls::default(), noted);
     if !problems.is_empty() {
         eprint!("{}", problems.text(io::stderr().is_terminal()));
     }
@@ -186,10 +189,8 @@ impl Session {
     fn hold(&mut self, dial: String, mut input: Input) -> anyhow::Result<ExitCode> {
         let mut has_ended = self.dial(&dial)?;
         loop {
-            if has_ended && !self.phone.is_interactive() {
-                return Ok(ExitCode::SUCCESS);
-            }
-            if has_ended {
+            let is_script = !self.phone.is_interactive();
+            if has_ended && !is_script {
                 self.phone
                     .say("the session has ended; Enter dials again, :quit leaves");
             }
@@ -200,6 +201,13 @@ impl Session {
                 eprintln!("the input has ended before the session");
                 return Ok(ExitCode::FAILURE);
             };
+            if has_ended && is_script && !line.starts_with(':') {
+                if line.trim().is_empty() {
+                    continue;
+                }
+                eprintln!("the session has ended before all replies were typed");
+                return Ok(ExitCode::FAILURE);
+            }
             has_ended = match line.split_once(' ').unwrap_or((&line, "")) {
                 (":quit" | ":q", _) => return Ok(ExitCode::SUCCESS),
                 (":dial", "") => self.dial(&dial)?,

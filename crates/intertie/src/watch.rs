@@ -1,5 +1,6 @@
 //! Tells when flow files may have changed.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -17,7 +18,10 @@ pub(crate) struct Watcher {
     /// stop waiting at any moment.
     is_dirty: bool,
     /// Stops telling when it is dropped.
-    _watcher: RecommendedWatcher,
+    watcher: RecommendedWatcher,
+    /// The folders that are watched with all within, and those without.
+    whole: Vec<PathBuf>,
+    single: BTreeSet<PathBuf>,
 }
 
 impl Watcher {
@@ -55,8 +59,25 @@ impl Watcher {
         Ok(Self {
             changes,
             is_dirty: false,
-            _watcher: watcher,
+            watcher,
+            whole: paths.iter().filter(|it| it.is_dir()).cloned().collect(),
+            single: BTreeSet::new(),
         })
+    }
+
+    /// Watches these folders too: files name something in them.
+    pub fn add(&mut self, folders: BTreeSet<PathBuf>) {
+        for folder in folders {
+            let is_within = self.whole.iter().any(|it| folder.starts_with(it));
+            if is_within || self.single.contains(&folder) {
+                continue;
+            }
+            // One that is not there yet is tried again at the next change.
+            match self.watcher.watch(&folder, RecursiveMode::NonRecursive) {
+                Ok(()) => drop(self.single.insert(folder)),
+                Err(error) => tracing::debug!(%error, "a folder cannot be watched"),
+            }
+        }
     }
 
     /// Waits for a change and for the quiet behind it; for ever without a watcher.

@@ -12,6 +12,7 @@ use config::{CodeInfo, Report, Sources};
 
 use super::files;
 use crate::load::TABLE;
+use crate::named_files::NamedFiles;
 
 fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -61,7 +62,7 @@ fn codes(name: &str, text: &str) -> Vec<&'static str> {
                     "erp.wsdl" | "./wsdl/erp.wsdl" | "wsdl/erp.wsdl" => Ok(ERP.into()),
                     "partners.keys" => Ok("".into()),
                     "client.pem" => Ok(client_key()),
-                    _ => crate::load::read_named(sources.name(source), name),
+                    _ => NamedFiles::default().read(sources.name(source), name),
                 },
                 folder: &|source| crate::load::folder_of(sources.name(source)).to_owned(),
                 states: &States::default(),

@@ -28,6 +28,7 @@ use anyhow::Context;
 
 use crate::load;
 use crate::machine;
+use crate::named_files::NamedFiles;
 use crate::watch::Watcher;
 use coverage::Coverage;
 use report::Style;
@@ -83,7 +84,7 @@ pub(crate) fn run(arguments: TestArguments) -> anyhow::Result<ExitCode> {
             expr::jq::set_stack(stack / 4 * 3);
             match arguments.watch {
                 true => watch(&arguments),
-                false => run_all(&arguments),
+                false => run_all(&arguments, &NamedFiles::default()),
             }
         })
         .with_context(|| machine::no_thread(stack))?;
@@ -105,8 +106,12 @@ fn watch(arguments: &TestArguments) -> anyhow::Result<bool> {
     let mut watcher = Some(Watcher::new(&arguments.paths)?);
     loop {
         // A file that is just being written may be missing: it will be there at the next change.
-        if let Err(error) = run_all(arguments) {
+        let named = NamedFiles::default();
+        if let Err(error) = run_all(arguments, &named) {
             eprintln!("intertie: {error:#}");
+        }
+        if let Some(watcher) = &mut watcher {
+            watcher.add(named.folders());
         }
         eprintln!("waiting for a change");
         runtime.block_on(Watcher::changed(&mut watcher));
@@ -114,12 +119,12 @@ fn watch(arguments: &TestArguments) -> anyhow::Result<bool> {
 }
 
 /// Runs the tests once; whether nothing failed.
-fn run_all(arguments: &TestArguments) -> anyhow::Result<bool> {
+fn run_all(arguments: &TestArguments, named: &NamedFiles) -> anyhow::Result<bool> {
     let files = load::read_with_tests(&arguments.paths)?;
     let style = Style {
         color: std::io::stdout().is_terminal(),
     };
-    let suite = match Suite::open(&files) {
+    let suite = match Suite::open(&files, named) {
         Ok(suite) => suite,
         Err(problems) if arguments.format == Format::Json => {
             print(&problems.json())?;

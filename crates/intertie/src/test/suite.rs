@@ -20,6 +20,7 @@ use super::executor;
 use super::expect::{self, Ended};
 use super::services::TestServices;
 use crate::load::{self, Files, Parsed, Problems};
+use crate::named_files::NamedFiles;
 
 /// What came of one test.
 pub(super) struct CaseResult {
@@ -65,11 +66,11 @@ struct Given {
 }
 
 impl Suite {
-    /// Loads all files.
+    /// Loads all files. What they name is noted in `named`.
     ///
     /// # Errors
     /// When there is a problem with them.
-    pub fn open(files: &Files) -> Result<Self, Problems> {
+    pub fn open(files: &Files, named: &NamedFiles) -> Result<Self, Problems> {
         let Parsed {
             sources,
             documents,
@@ -84,7 +85,7 @@ impl Suite {
             &sources,
             &lookup,
             &secrets,
-            &states,
+            (&states, named),
             &mut report,
         );
         match loaded {
@@ -165,7 +166,7 @@ impl Suite {
             sources,
             &lookup,
             &secrets,
-            &states,
+            (&states, &NamedFiles::default()),
             &mut report,
         );
         loaded.ok_or_else(|| report.render(&self.sources, false))

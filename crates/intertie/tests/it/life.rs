@@ -66,6 +66,31 @@ fn changed_files_are_taken_over_without_a_failed_request() {
     engine.stop();
 }
 
+/// What a flow file names is watched wherever it lies: also when a file is run and not its folder.
+#[test]
+fn changed_files_that_flows_name_are_taken_over() {
+    let schema =
+        |kind: &str| format!(r#"{{"type":"object","properties":{{"a":{{"type":"{kind}"}}}}}}"#);
+    let (folder, port) = (TempDir::new(), free_port());
+    folder.write("schemas/order.json", &schema("number"));
+    let file = folder.write(
+        "flow.yaml",
+        &format!(
+            "flow: orders\nfrom: {{ http: POST 127.0.0.1:{port}/orders }}\nsteps:\n  \
+             - validate: {{ schema: schemas/order.json }}\n  - reply: {{ status: 204 }}\n"
+        ),
+    );
+    for path in [file.as_path(), folder.path()] {
+        folder.write("schemas/order.json", &schema("number"));
+        let engine = Engine::run(&[path], &["--watch"]);
+        let status = || post(port, "/orders", "application/json", r#"{"a":"b"}"#).status;
+        assert_eq!(status(), 400);
+        folder.write("schemas/order.json", &schema("string"));
+        wait_until("the new schema holds", || status() == 204);
+        engine.stop();
+    }
+}
+
 #[test]
 fn sighup_reloads_without_a_watcher() {
     let folder = TempDir::new();
