@@ -50,6 +50,11 @@ impl RouteEdge {
         self.cors.is_none() && self.networks.is_empty() && self.security_headers.is_none()
     }
 
+    /// Whether only clients from listed networks may come.
+    pub fn lists_networks(&self) -> bool {
+        self.networks.iter().any(|it| it.are_listed())
+    }
+
     /// What holds for a route of a listener: its own policy or headers replace the listener's. Its
     /// own networks only: those of the listener are checked before there is a request.
     #[must_use]

@@ -105,6 +105,13 @@ impl NetworkList {
         self.0.is_empty()
     }
 
+    /// Whether one of them is all of IPv4 or IPv6.
+    fn has_all(&self) -> bool {
+        self.0
+            .iter()
+            .any(|it| it.bits == 0 || it.bits == 96 && it.first == IPV4)
+    }
+
     /// Whether an address stands there by itself.
     pub fn names(&self, address: IpAddr) -> bool {
         let number = number(address);
@@ -117,6 +124,9 @@ impl NetworkList {
         self.0.iter().any(|it| number & mask(it.bits) == it.first)
     }
 }
+
+/// The first address of IPv4 as it is mapped into IPv6 (RFC 4291, section 2.5.5.2).
+const IPV4: u128 = 0xffff << 32;
 
 fn number(address: IpAddr) -> u128 {
     match address {
@@ -139,6 +149,11 @@ pub struct Networks {
 }
 
 impl Networks {
+    /// Whether only some clients may come: a list of those that may not leaves all others.
+    pub fn are_listed(&self) -> bool {
+        self.allow.as_ref().is_some_and(|it| !it.has_all())
+    }
+
     /// Whether a client with this address may come.
     pub fn admits(&self, address: IpAddr) -> bool {
         let is_allowed = self.allow.as_ref().is_none_or(|it| it.contains(address));
@@ -273,6 +288,23 @@ mod tests {
         assert!(!list(&["0.0.0.0/0"]).contains(ip("2001:db8::1")));
         assert!(list(&["::/0"]).contains(ip("203.0.113.1")));
         assert!(!list(&[]).contains(ip("127.0.0.1")));
+    }
+
+    #[test]
+    fn a_list_of_all_networks_is_none() {
+        let networks = |allow: Option<&[&str]>, deny: &[&str]| Networks {
+            allow: allow.map(list),
+            deny: list(deny),
+        };
+        assert!(networks(Some(&["10.0.0.0/8", "0.0.0.0/1"]), &[]).are_listed());
+        assert!(networks(Some(&[]), &[]).are_listed());
+        assert!(!networks(None, &["10.0.0.0/8"]).are_listed());
+        for all in ["0.0.0.0/0", "::/0"] {
+            assert!(
+                !networks(Some(&["10.0.0.0/8", all]), &[]).are_listed(),
+                "{all}"
+            );
+        }
     }
 
     #[test]

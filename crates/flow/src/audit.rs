@@ -223,8 +223,8 @@ impl Reading<'_> {
         for route in &topic.routes {
             let listen = &route.entrance.http.listen;
             let is_behind = route.door.is_some() || !route.guard.doors.is_empty();
-            let networks = &self.listeners.edge(listen).requests.networks;
-            let is_bounded = !networks.is_empty() || !route.edge.networks.is_empty();
+            let requests = &self.listeners.edge(listen).requests;
+            let is_bounded = requests.lists_networks() || route.edge.lists_networks();
             if is_behind || is_bounded || is_local(listen) {
                 continue;
             }

@@ -47,7 +47,7 @@ pub(crate) fn warn(
         let edge = engine.listeners.edge(entry.listen);
         // An `auth: none` of the listener is meant, too.
         let is_bounded =
-            !edge.requests.networks.is_empty() || engine.listeners.auth(entry.listen).is_some();
+            edge.requests.lists_networks() || engine.listeners.auth(entry.listen).is_some();
         let place = (entry.span.source, entry.span.start);
         if entry.is_forgotten && !is_bounded && told.insert(place) {
             let message = format!("{}, whoever reaches {}", entry.what, entry.listen);
@@ -109,7 +109,7 @@ pub(crate) fn warn_admin(admin: &AdminSettings, settings: Option<&Node>, report:
 fn entries<'a>(flows: &'a [Flow], declared: &'a [Declared]) -> impl Iterator<Item = Entry<'a>> {
     let flows = flows.iter().filter_map(|flow| {
         let start = flow.trigger.as_ref().and_then(Trigger::start)?;
-        let is_bounded = flow.says_auth || !flow.edge.networks.is_empty();
+        let is_bounded = flow.says_auth || flow.edge.lists_networks();
         Some(Entry {
             what: format!("everybody may start flow `{}`", flow.name),
             listen: &start.http.listen,
@@ -122,7 +122,7 @@ fn entries<'a>(flows: &'a [Flow], declared: &'a [Declared]) -> impl Iterator<Ite
     let declared = declared.iter().flat_map(|it| {
         it.routes.iter().map(|route| {
             let guard = &route.guard;
-            let is_bounded = guard.says_auth || !route.edge.networks.is_empty();
+            let is_bounded = guard.says_auth || route.edge.lists_networks();
             Entry {
                 what: format!(
                     "everybody may {} {} `{}`",

@@ -101,7 +101,7 @@ pub(crate) fn check_guarded(
     edges: [&RouteEdge; 2],
     report: &mut Report,
 ) {
-    let has_networks = edges.iter().any(|edge| !edge.networks.is_empty());
+    let has_networks = edges.iter().any(|edge| edge.lists_networks());
     if has_door || has_networks || is_local(listen) {
         return;
     }
