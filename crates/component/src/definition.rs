@@ -200,7 +200,10 @@ impl BuildContext<'_> {
     /// Reads something that lies below the step's path under a name.
     fn below<T>(&mut self, name: &str, read: impl FnOnce(&mut Self) -> T) -> T {
         let length = self.path.len();
-        self.path.push('.');
+        // A document of another kind than a flow has no step above its lists.
+        if length > 0 {
+            self.path.push('.');
+        }
         self.path.push_str(name);
         let result = read(self);
         self.path.truncate(length);

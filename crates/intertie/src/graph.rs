@@ -212,6 +212,11 @@ impl<'a> Graph<'a> {
                     self.edges.push(format!("  {id} -.-> f{at}_0\n"));
                 }
             }
+            let menu = verb.value.get("menu").and_then(Node::as_str);
+            let at = self.flows.iter().position(|name| Some(*name) == menu);
+            if let Some(at) = at.filter(|_| verb.key == "ussd") {
+                self.edges.push(format!("  {id} -.-> f{at}_push\n"));
+            }
             for entry in entries {
                 match (entry.key.as_str(), entry.value.as_sequence()) {
                     ("choose" | "on_error", Some(items)) => self.alternatives(&id, items),
@@ -280,6 +285,19 @@ impl<'a> Graph<'a> {
             let start = self.node(Form::Trigger, &code.key);
             self.edge(&start, &id_of(code.value.as_str().unwrap_or_default()), "");
         }
+        if let Some(push) = document.get("push") {
+            let id = format!("{prefix}_push");
+            self.node_of(&id, Form::Trigger, "push");
+            let screens = push.get("screens").and_then(Node::as_mapping);
+            for screen in screens.unwrap_or_default() {
+                self.edge(&id, &id_of(&screen.key), "");
+            }
+            self.steps(&id, "", work_of(push));
+        }
+        if let Some(answers) = document.get("answers") {
+            let id = self.node(Form::Trigger, "answers");
+            self.steps(&id, "", work_of(answers));
+        }
         for screen in screens {
             let id = id_of(&screen.key);
             let text = screen.value.get("text").map(first_text).unwrap_or_default();
@@ -288,12 +306,7 @@ impl<'a> Graph<'a> {
                 None => Form::Screen,
             };
             self.node_of(&id, form, format!("{}\n{text}", screen.key).trim_end());
-            for step in screen
-                .value
-                .get("do")
-                .and_then(Node::as_sequence)
-                .unwrap_or_default()
-            {
+            for step in work_of(&screen.value) {
                 let verb = step.as_mapping().unwrap_or_default().iter();
                 verb.for_each(|entry| self.uses(&id, &entry.value));
             }
@@ -345,6 +358,12 @@ impl<'a> Graph<'a> {
             self.edge(id, &id_of(to), "unsure");
         }
     }
+}
+
+/// The steps under `do`.
+fn work_of(node: &Node) -> &[Node] {
+    let work = node.get("do").and_then(Node::as_sequence);
+    work.unwrap_or_default()
 }
 
 fn is_verb(key: &str) -> bool {

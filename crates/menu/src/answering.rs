@@ -17,7 +17,7 @@ use crate::machine::{MenuKey, Notice, Position, Turned};
 use crate::mask;
 use crate::once::Met;
 use crate::plan::{Choice, Input, Plan, Screen, ScreenId, Target, Then};
-use crate::render;
+use crate::render::{self, Rendered};
 use crate::session::{Session, Variables};
 use crate::sessions::RecordKey;
 use crate::step::{Core, internal};
@@ -147,7 +147,7 @@ impl<'a> Answering<'a> {
         screen: ScreenId,
         variables: &[(String, String)],
     ) -> Result<Shown, Fault> {
-        self.news.begins = true;
+        self.session.is_pushed = true;
         self.session.position = Position::start(screen);
         let kept = self.plan.slots.kept.iter();
         self.session.variables = kept
@@ -258,6 +258,8 @@ impl<'a> Answering<'a> {
     /// Answers what was typed.
     pub async fn typed(&mut self, typed: &str) -> Shown {
         let shown = self.show_next(typed).await;
+        // Only now: a session that nobody answers keeps no other one from being resumed.
+        self.news.begins |= std::mem::take(&mut self.session.is_pushed);
         self.or_failed(shown)
     }
 
@@ -275,7 +277,9 @@ impl<'a> Answering<'a> {
     fn or_failed(&mut self, shown: Result<Shown, Fault>) -> Shown {
         shown.unwrap_or_else(|fault| {
             self.news.untold = self.news.told.take();
-            let what = "a session of a menu has failed";
+            let screen = self.plan.screen(self.session.position.screen);
+            let screen = screen.map_or("", |it| &*it.name);
+            let what = format_args!("a session of a menu has failed at its screen `{screen}`");
             log_failure(self.plan, self.exchange, self.services, &fault, what);
             let failed = &self.plan.messages.failed;
             let text = failed.text(self.session.position.language).to_owned();
@@ -336,6 +340,12 @@ impl<'a> Answering<'a> {
                     Led::End(text.to_owned())
                 }
             });
+        }
+        // While pages are turned their keys are nothing else: `98` once too often is no amount.
+        let keys = &self.plan.keys;
+        let turns_pages = [&keys.more, &keys.page_back].map(|it| it.key.as_str());
+        if self.session.position.pages > 1 && turns_pages.contains(&typed) {
+            return Ok(Led::Stay);
         }
         let screen = self.plan.screen(self.session.position.screen);
         match screen.map(|it| &it.then) {
@@ -479,14 +489,15 @@ impl<'a> Answering<'a> {
         let plan = self.plan;
         let screen = self.here()?;
         let position = self.session.position.clone();
-        let pages = render::pages(plan, screen, &position, self.exchange, self.services).await?;
+        let rendered = render::render(plan, screen, &position, self.exchange, self.services);
+        let Rendered { pages, ends } = rendered.await?;
         let position = &mut self.session.position;
         position.pages = pages.len();
         position.page = position.page.min(pages.len() - 1);
         let is_last = position.page + 1 == pages.len();
         let text = pages.get(position.page).map(|page| page.text());
         self.save()?;
-        let ends = is_last && matches!(screen.then, Then::End);
+        let ends = is_last && ends;
         if ends && self.session.is_unsure {
             self.news.settled = self.session.action.clone();
         }

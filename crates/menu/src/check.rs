@@ -3,6 +3,8 @@
 
 use config::{Entry, Node, Report, Span};
 
+use expr::template::{Part, Template};
+
 use crate::codes::{BAD_LANGUAGE, BAD_MENU, DEAD_END, KEY_TAKEN, UNREACHABLE_SCREEN};
 use crate::input::Rule;
 use crate::plan::{Choice, Input, Plan, Screen, ScreenId, Then};
@@ -19,7 +21,10 @@ pub(crate) fn check(plan: &Plan, (document, nodes): (&Node, &[Entry]), report: &
     for (screen, entry) in plan.screens.iter().zip(nodes) {
         match &screen.then {
             Then::Options(choices) => check_keys(plan, choices, entry, report),
-            Then::Input(input, _) => check_input_keys(plan, input, entry, report),
+            Then::Input(input, _) => {
+                check_input_keys(plan, input, entry, report);
+                check_input_pages(plan, (screen, input), entry, report);
+            }
             _ => {}
         }
     }
@@ -203,9 +208,7 @@ fn check_input_keys(plan: &Plan, input: &Input, entry: &Entry, report: &mut Repo
         let Some(key) = key.as_ref().map(|it| it.key.as_str()) else {
             continue;
         };
-        // Nobody types a number with a zero in front, but for a PIN.
-        let is_padded = key.len() > 1 && key.starts_with('0') && !input.rule.is_secret();
-        if !is_padded && input.rule.read(key).is_some() {
+        if may_be_typed(key, input) {
             let message = format!("`{key}` is the key `{name}`, and may be typed here too");
             let span = entry
                 .value
@@ -213,6 +216,46 @@ fn check_input_keys(plan: &Plan, input: &Input, entry: &Entry, report: &mut Repo
                 .map_or(entry.key_span, |it| it.span);
             let diagnostic = report.error(KEY_TAKEN, span, message);
             diagnostic.hint("choose a key such as `00` or `#`, or another range");
+        }
+    }
+}
+
+/// Whether a key of the menu may be the input. Nobody types a number with a zero in front, but for
+/// a PIN.
+fn may_be_typed(key: &str, input: &Input) -> bool {
+    let is_padded = key.len() > 1 && key.starts_with('0') && !input.rule.is_secret();
+    !is_padded && input.rule.read(key).is_some()
+}
+
+/// A number that is a key of pages cannot be typed while there are several.
+fn check_input_pages(
+    plan: &Plan,
+    (screen, input): (&Screen, &Input),
+    entry: &Entry,
+    report: &mut Report,
+) {
+    let fixed = |template: &Template| {
+        let texts = template.parts().iter().filter_map(|part| match part {
+            Part::Text(text) => Some(&**text),
+            Part::Hole(_) => None,
+        });
+        texts.collect::<String>()
+    };
+    let mut texts = screen.text.iter().flat_map(|it| &it.0);
+    if matches!(input.rule, Rule::Text { .. }) || texts.all(|it| plan.limit.holds_all(&fixed(it))) {
+        return;
+    }
+    let more = ("more", &plan.keys.more);
+    // One that is also the key `back` is refused in any case.
+    let back = Some(("back", &plan.keys.page_back)).filter(|_| plan.keys.back.is_none());
+    let keys = [Some(more), back].into_iter().flatten();
+    for (name, key) in keys.map(|(name, it)| (name, it.key.as_str())) {
+        if may_be_typed(key, input) {
+            let message = format!(
+                "the screen has several pages: `{key}` is their key `{name}`, and cannot be typed"
+            );
+            let diagnostic = report.error(KEY_TAKEN, entry.key_span, message);
+            diagnostic.hint("choose a key such as `00` or `#`, or say it in one page");
         }
     }
 }

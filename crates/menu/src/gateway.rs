@@ -165,11 +165,16 @@ impl Envelope for Gateway {
     fn secret_parameters(&self) -> Vec<Arc<str>> {
         match &self.format {
             Format::Described(described) => described.secret_parameters(),
-            _ => Vec::new(),
+            Format::AfricasTalking => africas_talking::SECRET.map(Arc::from).into(),
+            Format::Hubtel => hubtel::SECRET.map(Arc::from).into(),
         }
     }
 
     fn open(&self, mut request: Request) -> Opened {
+        // A dial, and whatever the menu does for it, is for whoever is to see the screen.
+        if request.method == Method::Head {
+            return Opened::Reply(Reply::new(405));
+        }
         let is_neutral = request.headers.get("Content-Type") == Some(NEUTRAL_MEDIA_TYPE.as_bytes());
         let input = match self.read(&request, is_neutral) {
             Ok(input) => input,

@@ -267,4 +267,4 @@ impl Heard {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

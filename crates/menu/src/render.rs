@@ -91,17 +91,24 @@ fn next_number(number: &mut usize, keys: &Keys) -> String {
     }
 }
 
-/// The pages of a screen.
+/// A screen as it is shown.
+pub(crate) struct Rendered {
+    pub pages: Vec<Page>,
+    /// Whether the session ends with the last page: the screen says so, or leaves no key to press.
+    pub ends: bool,
+}
+
+/// Renders a screen.
 ///
 /// # Errors
 /// What a text says, or that it is too long.
-pub(crate) async fn pages(
+pub(crate) async fn render(
     plan: &Plan,
     screen: &Screen,
     position: &Position,
     exchange: &mut Exchange,
     services: &dyn Services,
-) -> Result<Vec<Page>, Fault> {
+) -> Result<Rendered, Fault> {
     let language = position.language;
     let mut text = String::new();
     let notice = match (position.notice, &screen.then) {
@@ -118,8 +125,11 @@ pub(crate) async fn pages(
     if let Some(texts) = &screen.text {
         join_line(&mut text, &fill(texts, language, exchange, services).await?);
     }
+    let mut ends = matches!(screen.then, Then::End);
     if let Then::Options(choices) = &screen.then {
+        ends = true;
         for offered in offered(choices, &plan.keys, exchange, services).await? {
+            ends = false;
             let slot = offered.choice.each.as_ref().map(|it| it.slot);
             let before = slot.zip(offered.item).map(|(slot, item)| {
                 let before = exchange.replace_slot(slot, item);
@@ -150,13 +160,16 @@ pub(crate) async fn pages(
         plan.keys.page_back.line(language),
     );
     let (first, always) = labels(plan, screen, position);
+    ends &= first.is_empty() && always.is_empty();
     let footers = Footers {
         more: &more,
         back: &back,
         first: &first,
         always: &always,
+        ends,
     };
-    Ok(paginate(&text, footers, plan.limit))
+    let pages = paginate(&text, footers, plan.limit);
+    Ok(Rendered { pages, ends })
 }
 
 /// The labels of the keys that lead to other screens: on the first page, and on all.

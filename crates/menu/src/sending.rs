@@ -16,7 +16,7 @@ use message::{Fault, Kind, Origin, Reply};
 use crate::answering::{Answering, log_failure, run_block_on};
 use crate::gateway::{SESSION_MAX, msisdn};
 use crate::mask::masked_fault;
-use crate::plan::{Acknowledge, Acknowledgement, Answers};
+use crate::plan::{Acknowledge, Acknowledgement, Answers, Push, ScreenId};
 use crate::session::Session;
 use crate::sessions::RecordKey;
 use crate::step::{Answered, Core, internal};
@@ -101,15 +101,12 @@ impl Core {
         exchange: &mut Exchange,
         services: &dyn Services,
     ) -> Result<Shown, Fault> {
-        let Answered { shown, news } = self.answer(input, exchange, services).await?;
-        if input.event == SessionEvent::End {
-            return Ok(shown);
-        }
-        let sent = self
-            .send_answer(answers, input, &shown, exchange, services)
+        let answered = self.answer(input, exchange, services).await?;
+        let sent = self.send_answer(answers, input, &answered, exchange, services);
+        let sent = sent.await;
+        self.note(answered.news, matches!(sent, Ok(true)), services)
             .await;
-        self.note(news, sent.is_ok(), services).await;
-        sent.map(|()| shown)
+        sent.map(|_| answered.shown)
     }
 
     /// Has a message answered behind the reply to it.
@@ -137,21 +134,32 @@ impl Core {
         Ok(())
     }
 
-    /// Sends the answer to a message.
+    /// Sends the answer to a message; false when it is not sent, since there is a newer one of its
+    /// session or the message was the end of that.
     async fn send_answer(
         &self,
         answers: &Answers,
         input: &SessionInput,
-        shown: &Shown,
+        answered: &Answered,
         exchange: &mut Exchange,
         services: &dyn Services,
-    ) -> Result<(), Fault> {
+    ) -> Result<bool, Fault> {
+        if input.event == SessionEvent::End {
+            return Ok(false);
+        }
         let of = Of {
             session: &input.session,
             msisdn: &input.msisdn,
         };
         let block = (&answers.send, answers.timeout);
-        self.send(block, of, shown, exchange, services).await
+        let sending = self.send(block, of, &answered.shown, exchange, services);
+        match &answered.queued {
+            None => sending.await.map(|()| true),
+            Some(queued) => match queued.send(services, sending).await {
+                None => Ok(false),
+                Some(sent) => sent.map(|()| true),
+            },
+        }
     }
 
     /// Runs the steps that send a screen, within their own time: that of the flow may be over.
@@ -199,53 +207,92 @@ impl Core {
         let msisdn = msisdn::normalise(&input.msisdn, plan.country.as_deref());
         let msisdn =
             msisdn.ok_or_else(|| Fault::invalid("the number of the subscriber is none"))?;
-        let own = uuid::Uuid::new_v4().to_string();
-        let id = match &push.session {
-            // Nobody knows it before the gateway has chosen it.
-            Some(_) => "",
-            None => own.as_str(),
-        };
-        let key = self.key(id, &msisdn);
-        let of = (key, id, msisdn.as_str());
-        let mut answering = Answering::new(self, of, Session::default(), exchange, services);
-        let shown = answering.begin_at(screen, &wanted.variables).await;
-        let mut session = std::mem::take(&mut answering.session);
-        let mut news = answering.into_news();
-        let shown = shown.map_err(|fault| masked_fault(fault, plan, exchange))?;
-        session.heard.is_over = shown.ends;
-        session.heard.answer = Some(shown.clone());
-        if push.session.is_none() {
-            self.keep_pushed(key, &session, services).await?;
-        }
-        let block = (&push.send, push.timeout);
-        let of = Of {
-            session: id,
-            msisdn: &msisdn,
-        };
-        let sent = self.send(block, of, &shown, exchange, services).await;
-        let id = match (&push.session, sent) {
-            (None, Ok(())) => own,
-            (Some(session), Ok(())) => session_of(session, exchange, services)?,
-            (kept, Err(fault)) => {
-                if kept.is_none() {
-                    session.heard.is_over = true;
-                    self.keep_pushed(key, &session, services).await?;
-                }
-                self.note(news, false, services).await;
-                return Err(masked_fault(fault, plan, exchange));
+        let of = (msisdn.as_str(), screen, wanted);
+        let (id, ends) = match &push.session {
+            None => self.begin_own(push, of, exchange, services).await?,
+            Some(session) => {
+                self.begin_of_gateway((push, session), of, exchange, services)
+                    .await?
             }
         };
-        let key = self.key(&id, &msisdn);
-        if push.session.is_some() {
-            self.keep_pushed(key, &session, services).await?;
-        }
-        news.session = Some((key, RecordKey::subscriber(&msisdn)));
-        self.note(news, true, services).await;
         Ok(Pushed {
             session: id,
             msisdn,
-            ends: shown.ends,
+            ends,
         })
+    }
+
+    /// Begins a session with an id of ours; that, and whether it ends with its first screen.
+    async fn begin_own(
+        self: &Arc<Self>,
+        push: &Push,
+        (msisdn, screen, wanted): (&str, ScreenId, &Wanted),
+        exchange: &mut Exchange,
+        services: &dyn Services,
+    ) -> Result<(String, bool), Fault> {
+        let id = uuid::Uuid::new_v4().to_string();
+        let session = Of {
+            session: &id,
+            msisdn,
+        };
+        let first = self.first_screen(session, (screen, wanted), exchange, services);
+        let (mut first, shown) = first.await?;
+        let key = self.key(&id, msisdn);
+        // A key that comes while the screen is sent has a newer one.
+        let queued = self.sessions.outbox.add(key);
+        self.keep_pushed(key, &first, services).await?;
+        let block = (&push.send, push.timeout);
+        let sending = self.send(block, session, &shown, exchange, services);
+        if let Some(Err(fault)) = queued.send(services, sending).await {
+            first.heard.is_over = true;
+            self.keep_pushed(key, &first, services).await?;
+            return Err(masked_fault(fault, &self.plan, exchange));
+        }
+        Ok((id, shown.ends))
+    }
+
+    /// Begins a session whose id the gateway chooses: it is kept when that is known.
+    async fn begin_of_gateway(
+        self: &Arc<Self>,
+        (push, session): (&Push, &Expression),
+        (msisdn, screen, wanted): (&str, ScreenId, &Wanted),
+        exchange: &mut Exchange,
+        services: &dyn Services,
+    ) -> Result<(String, bool), Fault> {
+        let pushing = &self.sessions.pushing;
+        let _begun = pushing.begin(RecordKey::subscriber(msisdn));
+        let unknown = Of {
+            session: "",
+            msisdn,
+        };
+        let first = self.first_screen(unknown, (screen, wanted), exchange, services);
+        let (first, shown) = first.await?;
+        let block = (&push.send, push.timeout);
+        let sent = self.send(block, unknown, &shown, exchange, services).await;
+        sent.map_err(|fault| masked_fault(fault, &self.plan, exchange))?;
+        let id = session_of(session, exchange, services)?;
+        let key = self.key(&id, msisdn);
+        self.keep_pushed(key, &first, services).await?;
+        Ok((id, shown.ends))
+    }
+
+    /// The first screen of a session that a flow begins, and the session at it.
+    async fn first_screen(
+        self: &Arc<Self>,
+        of: Of<'_>,
+        (screen, wanted): (ScreenId, &Wanted),
+        exchange: &mut Exchange,
+        services: &dyn Services,
+    ) -> Result<(Session, Shown), Fault> {
+        let key = self.key(of.session, of.msisdn);
+        let of = (key, of.session, of.msisdn);
+        let mut answering = Answering::new(self, of, Session::default(), exchange, services);
+        let shown = answering.begin_at(screen, &wanted.variables).await;
+        let mut session = std::mem::take(&mut answering.session);
+        let shown = shown.map_err(|fault| masked_fault(fault, &self.plan, exchange))?;
+        session.heard.is_over = shown.ends;
+        session.heard.answer = Some(shown.clone());
+        Ok((session, shown))
     }
 
     async fn keep_pushed(
@@ -296,19 +343,26 @@ impl Task {
             let detail = "the time of the menu is over";
             Err(Fault::new(Kind::Timeout, Origin::Engine, detail))
         });
-        if self.input.event == SessionEvent::End {
-            return;
-        }
         let answered = answered.unwrap_or_else(|fault| {
             let what = "a message of a gateway has failed behind its acknowledgement";
             log_failure(&menu.plan, &self.exchange, services, &fault, what);
             let text = menu.plan.messages.failed.text(0).to_owned();
-            Answered::plain(text)
+            let key = menu.key(&self.input.session, &self.input.msisdn);
+            Answered {
+                queued: Some(menu.sessions.outbox.add(key)),
+                ..Answered::plain(text)
+            }
         });
-        let Answered { shown, news } = answered;
-        let sent = menu.send_answer(answers, &self.input, &shown, &mut self.exchange, services);
+        let sent = menu.send_answer(
+            answers,
+            &self.input,
+            &answered,
+            &mut self.exchange,
+            services,
+        );
         let sent = sent.await;
-        menu.note(news, sent.is_ok(), services).await;
+        menu.note(answered.news, matches!(sent, Ok(true)), services)
+            .await;
         if let Err(fault) = sent {
             let what = "a screen has not been sent to the gateway";
             log_failure(&menu.plan, &self.exchange, services, &fault, what);

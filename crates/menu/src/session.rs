@@ -30,6 +30,8 @@ pub(crate) struct Session {
     pub is_unsure: bool,
     /// Whether it is over without having come to an end.
     pub is_dropped: bool,
+    /// Whether a flow has begun it, and nobody has pressed a key yet.
+    pub is_pushed: bool,
 }
 
 /// The form in which a session is kept. Screens and languages have their names: a reload may move
@@ -69,6 +71,8 @@ struct Kept<'a> {
     is_unsure: bool,
     #[serde(rename = "d", default, skip_serializing_if = "is_false")]
     is_dropped: bool,
+    #[serde(rename = "f", default, skip_serializing_if = "is_false")]
+    is_pushed: bool,
     #[serde(rename = "v", borrow)]
     variables: Vec<(&'a str, String)>,
 }
@@ -121,6 +125,7 @@ impl Session {
             action: self.action.clone(),
             is_unsure: self.is_unsure,
             is_dropped: self.is_dropped,
+            is_pushed: self.is_pushed,
             variables,
         };
         serde_json::to_string(&kept).ok()
@@ -166,6 +171,7 @@ impl Session {
             action: kept.action,
             is_unsure: kept.is_unsure,
             is_dropped: kept.is_dropped,
+            is_pushed: kept.is_pushed,
             heard: Heard {
                 typed: kept.typed,
                 sequence: kept.sequence,

@@ -21,6 +21,8 @@ use sha2::{Digest, Sha256};
 use steps::KeyedStateHandle;
 use tokio::sync::{OwnedMutexGuard, watch};
 
+use crate::outbox::Outbox;
+use crate::pushing::Pushing;
 use embedded::{Disk, Embedded};
 use lease::Lease;
 use leftovers::Scopes;
@@ -158,6 +160,10 @@ pub(crate) struct Sessions {
     locks: Mutex<HashMap<RecordKey, Lock>>,
     /// The actions whose steps run, by their subscribers: until their senders are dropped.
     running: Mutex<HashMap<RecordKey, watch::Receiver<()>>>,
+    /// The screens that are to be sent.
+    pub outbox: Arc<Outbox>,
+    /// The sessions that flows begin.
+    pub pushing: Arc<Pushing>,
 }
 
 impl State for Sessions {
@@ -186,6 +192,8 @@ impl Sessions {
             subscribers: embedded(hash([menu, "subscribers"])),
             locks: Mutex::default(),
             running: Mutex::default(),
+            outbox: Arc::default(),
+            pushing: Arc::default(),
         }
     }
 

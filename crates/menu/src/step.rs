@@ -17,6 +17,7 @@ use message::{Fault, Kind, Origin, Reply};
 
 use crate::answering::{Answering, News};
 use crate::machine::{self, Received};
+use crate::outbox::Queued;
 use crate::plan::Plan;
 use crate::read;
 use crate::sending::Unanswered;
@@ -113,15 +114,23 @@ pub(crate) struct Answered {
     pub shown: Shown,
     /// What is noted of the subscriber when it is known whether the screen has been taken.
     pub news: News,
+    /// The screen's place among those of its session that are sent, where they are.
+    pub queued: Option<Queued>,
 }
 
 impl Answered {
+    fn new(shown: Shown, news: News) -> Self {
+        let queued = None;
+        Self {
+            shown,
+            news,
+            queued,
+        }
+    }
+
     /// A screen that is no news of a session.
     pub fn plain(text: String) -> Self {
-        Self {
-            shown: Shown { text, ends: true },
-            news: News::default(),
-        }
+        Self::new(Shown { text, ends: true }, News::default())
     }
 }
 
@@ -144,6 +153,32 @@ impl Core {
         let key = self.key(&input.session, &input.msisdn);
         let shared = self.plan.sessions_in.as_ref();
         let mut entered = self.sessions.enter(key, shared, services).await?;
+        if entered.stored().is_none() && self.plan.push.is_some() {
+            let subscriber = RecordKey::subscriber(&input.msisdn);
+            let under_way = self.sessions.pushing.under_way(subscriber, &input.event);
+            if let Some(under_way) = under_way {
+                drop(entered);
+                under_way.ended(services).await;
+                entered = self.sessions.enter(key, shared, services).await?;
+            }
+        }
+        let answered = self.answer_in((&mut entered, key), input, exchange, services);
+        let mut answered = answered.await?;
+        // Before another request works on the session: screens are sent in the same order.
+        if self.plan.answers.is_some() {
+            answered.queued = Some(self.sessions.outbox.add(key));
+        }
+        Ok(answered)
+    }
+
+    /// The same, in a session that has been entered.
+    async fn answer_in(
+        self: &Arc<Self>,
+        (entered, key): (&mut Entered<'_>, RecordKey),
+        input: &SessionInput,
+        exchange: &mut Exchange,
+        services: &dyn Services,
+    ) -> Result<Answered, Fault> {
         let now = services.wall();
         let known = entered.stored();
         let mut session = known.and_then(|it| Session::decode(&it.bytes, &self.plan));
@@ -160,17 +195,14 @@ impl Core {
         let mut answering = Answering::new(self, of, session, exchange, services);
         let mut was_secret = false;
         let shown = match received {
-            Received::Again(shown) => {
-                let news = News::default();
-                return Ok(Answered { shown, news });
-            }
+            Received::Again(shown) => return Ok(Answered::new(shown, News::default())),
             Received::Unknown => {
                 let language = answering.session.position.language;
                 let text = self.plan.messages.unknown.text(language).to_owned();
                 return Ok(Answered::plain(text));
             }
             Received::Over => {
-                self.end(&mut entered, &mut answering).await?;
+                self.end(entered, &mut answering).await?;
                 return Ok(Answered::plain(String::new()));
             }
             Received::Begins(dialled) => match answering.begin(&dialled).await {
@@ -178,7 +210,9 @@ impl Core {
                 (shown, false) => return Ok(Answered::plain(shown.text)),
             },
             Received::Typed(typed) => {
-                was_secret = answering.asks_secret();
+                // More than one input: whoever sends it has skipped what may have been secret.
+                let skips = typed.contains('*') && !self.plan.slots.secret.is_empty();
+                was_secret = skips || answering.asks_secret();
                 answering.typed(&typed).await
             }
         };
@@ -186,9 +220,8 @@ impl Core {
         session.heard.note(&input.event, was_secret);
         session.heard.is_over = shown.ends;
         session.heard.answer = Some(shown.clone());
-        self.keep(&mut entered, session, services.wall()).await?;
-        let news = answering.into_news();
-        Ok(Answered { shown, news })
+        self.keep(entered, session, services.wall()).await?;
+        Ok(Answered::new(shown, answering.into_news()))
     }
 
     /// The gateway has ended a session.

@@ -151,6 +151,8 @@ pub struct Footers<'a> {
     pub first: &'a str,
     /// On each page, at the end.
     pub always: &'a str,
+    /// Whether the session ends with the last page, where no key does anything.
+    pub ends: bool,
 }
 
 /// A page of a screen.
@@ -184,7 +186,7 @@ impl Footers<'_> {
         let mut footer = String::new();
         for (label, is_there) in [
             (self.more, !is_last),
-            (self.back, !is_first),
+            (self.back, !is_first && !(is_last && self.ends)),
             (self.first, is_first),
             (self.always, true),
         ] {

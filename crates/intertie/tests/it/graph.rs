@@ -98,3 +98,41 @@ fn clauses_are_alternatives_and_systems_stand_outside() {
         assert!(chart.contains(part), "{part}\n{chart}");
     }
 }
+
+#[test]
+fn screens_that_are_sent_and_sessions_that_flows_begin_are_drawn() {
+    let folder = testkit::TempDir::new();
+    let file = folder.write(
+        "menu.yaml",
+        r##"
+menu: shop
+use: { gateway: { http: "http://127.0.0.1:9310" } }
+from: { ussd: { http: "POST 127.0.0.1:8080/ussd", gateway: hubtel, codes: { "*150#": start } } }
+languages: [en]
+answers: { do: [ { http: { to: "gateway:/screens", method: POST } } ] }
+push:
+  screens: { offer: [] }
+  do: [ { http: { to: "gateway:/sessions", method: POST } } ]
+screens:
+  start: { text: Welcome, end: true }
+  offer: { text: "More data?", options: [ { text: "Yes", go: start } ] }
+---
+flow: offers
+from: { http: POST 127.0.0.1:8080/offers }
+steps:
+  - ussd: { menu: shop, screen: offer, to: "${ .to }" }
+  - reply: { status: 202 }
+"##,
+    );
+    let result = output(&["graph", file.to_str().unwrap()]);
+    let chart = String::from_utf8(result.stdout).unwrap();
+    check("sent", &chart);
+    for part in [
+        "f0_push([\"push\"])",
+        "f0_push --> f0_s1",
+        "-.-> f0_push",
+        "([\"answers\"])",
+    ] {
+        assert!(chart.contains(part), "{part}\n{chart}");
+    }
+}

@@ -370,12 +370,82 @@ fn menus_are_refused_that_are_open_or_ask_for_what_is_not_there() {
         assert_eq!(status, Some(1), "{to}\n{report}");
         assert!(report.contains(code), "{to}\n{report}");
     }
-    // With the gateway's addresses it is not open.
-    let folder = TempDir::new();
-    let guarded = sound
-        .replace("127.0.0.1:8080/ussd", "0.0.0.0:8080/ussd")
-        .replace("languages:", "networks: [196.201.214.0/24]\nlanguages:");
-    let file = folder.write("menu.yaml", &guarded);
+    // With the gateway's addresses it is not open; with all others it is.
+    for (networks, expected) in [
+        ("[196.201.214.0/24]", Some(0)),
+        ("{ deny: [196.201.214.0/24] }", Some(1)),
+        ("{ allow: [0.0.0.0/0], deny: [10.0.0.0/8] }", Some(1)),
+    ] {
+        let folder = TempDir::new();
+        let guarded = sound
+            .replace("127.0.0.1:8080/ussd", "0.0.0.0:8080/ussd")
+            .replace("languages:", &format!("networks: {networks}\nlanguages:"));
+        let file = folder.write("menu.yaml", &guarded);
+        let (status, report) = checked(&file);
+        assert_eq!(status, expected, "{networks}\n{report}");
+        assert_eq!(report.contains("IT0800"), expected == Some(1), "{report}");
+    }
+}
+
+/// A menu whose texts come from another system: longer than a page, and lists that may be empty.
+fn lists(port: u16, ask: &str) -> String {
+    format!(
+        r##"
+menu: lists
+from: {{ ussd: {{ http: "POST 127.0.0.1:{port}/ussd", gateway: africas-talking, codes: {{ "*123#": start, "*123*{{bills}}#": bills }} }} }}
+languages: [en]
+screens:
+  start:
+    do: [ {{ set: {{ long: '${{ [range(80)] | map(tostring) | join(" ") }}' }} }} ]
+    text: {ask}
+    input: {{ as: amount, number: {{ min: 1, max: 500 }} }}
+    go: done
+  bills:
+    text: Your bills
+    options: [ {{ text: "${{ $bill }}", each: '$bills | explode | map(select(. > 48))', as: bill, go: done }} ]
+  done: {{ text: "Amount ${{ $amount }}", end: true }}
+"##
+    )
+}
+
+#[test]
+fn keys_of_pages_are_no_numbers_while_there_are_several() {
+    let (folder, port) = (TempDir::new(), free_port());
+    let file = folder.write("menu.yaml", &lists(port, "\"${ $long } How much?\""));
+    let data = folder.path().join("data").display().to_string();
+    let engine = Engine::run(&[&file], &["--data", &data]);
+    let send = |text: &str| {
+        let head = format!("sessionId=s1&phoneNumber={NUMBER}&serviceCode=*123%23");
+        post(port, "/ussd", FORM, &format!("{head}&text={text}")).text()
+    };
+    let first = send("");
+    assert!(first.ends_with("98. More"), "{first}");
+    let last = send("98");
+    assert!(last.ends_with("How much?\n99. Back"), "{last}");
+    // Pressed once too often, it is no amount.
+    assert_eq!(send("98*98"), last);
+    assert_eq!(send("98*98*50"), "END Amount 50");
+    engine.stop();
+    // Where it is known before, the menu is refused.
+    let text = lists(port, &format!("\"{}\"", "much ".repeat(60)));
+    let file = folder.write("fixed.yaml", &text);
     let (status, report) = checked(&file);
-    assert_eq!(status, Some(0), "{report}");
+    assert_eq!(status, Some(1), "{report}");
+    assert!(report.contains("`98` is their key `more`"), "{report}");
+    assert!(report.contains("`99` is their key `back`"), "{report}");
+}
+
+#[test]
+fn a_screen_without_anything_to_press_ends_its_session() {
+    let (folder, port) = (TempDir::new(), free_port());
+    let file = folder.write("menu.yaml", &lists(port, "How much?"));
+    let data = folder.path().join("data").display().to_string();
+    let engine = Engine::run(&[&file], &["--data", &data]);
+    let dial = |bills: &str| {
+        let head = format!("sessionId={bills}&phoneNumber={NUMBER}&serviceCode=*123*{bills}%23");
+        post(port, "/ussd", FORM, &format!("{head}&text=")).text()
+    };
+    assert_eq!(dial("12"), "CON Your bills\n1. 49\n2. 50");
+    assert_eq!(dial("00"), "END Your bills");
+    engine.stop();
 }

@@ -27,6 +27,9 @@ struct HubtelReply<'a> {
     message: &'a str,
 }
 
+/// Fields that some put into the query, too.
+pub(super) const SECRET: [&str; 2] = ["Message", "Mobile"];
+
 pub(super) fn read(request: &Request) -> Result<Asked, &'static str> {
     let asked: HubtelRequest = serde_json::from_slice(request.body.as_bytes())
         .map_err(|_| "the body is not a request of Hubtel")?;

@@ -50,6 +50,18 @@ fn closed(gateway: &Gateway, note: &Note, ends: bool) -> String {
 }
 
 #[test]
+fn africas_talking_tells_the_end_of_a_session() {
+    let gateway = gateway(Format::AfricasTalking);
+    let body = "date=2026-11-28+10%3A00%3A00&sessionId=AT_1&serviceCode=*123%23\
+                &networkCode=63902&phoneNumber=%2B254711000001&status=Incomplete\
+                &cost=KES+1.0&durationInMillis=9000&hopsCount=2&input=1&lastAppResponse=CON+Hi";
+    let (input, _) = opened(&gateway, body).unwrap();
+    assert_eq!((&*input.session, input.event), ("AT_1", SessionEvent::End));
+    let neither = "sessionId=AT_1&phoneNumber=%2B254711000001&serviceCode=*123%23";
+    assert_eq!(opened(&gateway, neither).unwrap_err(), 400);
+}
+
+#[test]
 fn africas_talking_sends_forms_and_gets_texts() {
     let gateway = gateway(Format::AfricasTalking);
     let body = "sessionId=AT_1&phoneNumber=%2B254711000001&networkCode=63902\

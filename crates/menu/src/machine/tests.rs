@@ -47,10 +47,10 @@ impl Driven {
     }
 }
 
-struct Random(u64);
+pub(crate) struct Random(pub u64);
 
 impl Random {
-    fn below(&mut self, end: u64) -> u64 {
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
         self.0 = self
             .0
             .wrapping_mul(6_364_136_223_846_793_005)

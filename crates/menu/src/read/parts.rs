@@ -44,6 +44,7 @@ impl Reading<'_, '_> {
                 back: &back,
                 first: if keys.back.is_some() { &back } else { "" },
                 always: &always,
+                ends: false,
             };
             if !footers.leave_room(self.limit) {
                 let message = format!("the labels in `{name}` leave too little room for text");

@@ -47,6 +47,7 @@ fn pages_of_random_texts_keep_their_limits() {
             back: random.choose(&["99. Back", "0", "00. ←"]),
             first: random.choose(&["", "#. Up"]),
             always: random.choose(&["", "", "0. Out"]),
+            ends: false,
         };
         let has_room = footers.leave_room(limit);
         if !has_room {
@@ -128,6 +129,16 @@ fn pages_end_behind_lines_and_words() {
     };
     let pages = paginate(&lines, footers, Limit::new(100).unwrap());
     assert!(pages.len() > 3);
+    assert_eq!(pages.last().unwrap().footer, "99. Back");
+    // No key does anything behind the end of a session.
+    let ends = Footers {
+        ends: true,
+        ..footers
+    };
+    let of_end = paginate(&lines, ends, Limit::new(100).unwrap());
+    assert_eq!(of_end.len(), pages.len());
+    assert_eq!(of_end.last().unwrap().footer, "");
+    assert_eq!(of_end[1].footer, pages[1].footer);
     assert!(
         pages.iter().all(|page| page.content.ends_with('\n')),
         "{pages:?}"

@@ -115,6 +115,35 @@ fn a_request_whose_screen_cannot_be_sent_is_not_acknowledged() {
     engine.stop();
 }
 
+/// A gateway that does not take the first screen in time: the screen that follows is sent behind
+/// it, and the old one is not tried again then.
+#[test]
+fn an_older_screen_is_not_sent_behind_a_newer_one() {
+    let (folder, port) = (TempDir::new(), free_port());
+    let (gateway, sent) = gateway(&[503; 3]);
+    let (shop, _) = shop(Duration::ZERO);
+    let answers = answers("before").replace("delay: 20ms", "delay: 3s");
+    let text = menu_with(port, gateway.port(), shop.port(), &answers, "");
+    let file = folder.write("menu.yaml", &text);
+    let data = folder.path().join("data").display().to_string();
+    let engine = Engine::run(&[&file], &["--data", &data]);
+    assert_eq!(dial(port, "").status, 202);
+    testkit::wait_until("the first try", || sent.lock().unwrap().len() == 1);
+    for text in ["9", "9*9", "9*9*0"] {
+        assert_eq!(dial(port, text).status, 202);
+    }
+    let (start, bye) = (
+        said("Airtime\\n1. Buy\\n0. Exit", false),
+        said("Goodbye", true),
+    );
+    testkit::wait_until("the last screen", || sent.lock().unwrap().contains(&bye));
+    // A stop waits for all that is under way.
+    engine.stop();
+    let sent = sent.lock().unwrap();
+    assert_eq!(sent[0], start);
+    assert!(sent[1..].iter().all(|it| *it == bye), "{sent:?}");
+}
+
 /// A flow that begins sessions.
 fn offers(port: u16) -> String {
     format!(
@@ -205,6 +234,64 @@ fn a_gateway_may_choose_the_session() {
     let made: serde_json::Value = serde_json::from_str(&response.text()).unwrap();
     assert_eq!(made["session"], "g1");
     assert_eq!(reply_of(port, "g1", "1"), "END Bought");
+    engine.stop();
+}
+
+/// Somebody presses a key before the gateway has said which session it has begun.
+#[test]
+fn a_key_may_come_before_its_session_is_known() {
+    let (folder, port) = (TempDir::new(), free_port());
+    let (shop, _) = shop(Duration::ZERO);
+    let pressed = Arc::new(Mutex::new(None));
+    let key = Arc::clone(&pressed);
+    let gateway = StrictBackend::answering(move |_| {
+        let press = thread::spawn(move || reply_of(port, "g1", "1"));
+        *key.lock().unwrap() = Some(press);
+        thread::sleep(Duration::from_millis(500));
+        let body = r#"{"id":"g1"}"#;
+        let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 11";
+        format!("{head}\r\n\r\n{body}").into_bytes()
+    });
+    let push = pushing("  session: .id\n");
+    let menu = menu_with(port, gateway.port(), shop.port(), "", &push);
+    folder.write("flows/menu.yaml", &(menu + OFFER));
+    folder.write("flows/offers.yaml", &offers(port));
+    let data = folder.path().join("data").display().to_string();
+    let engine = Engine::run(&[&folder.path().join("flows")], &["--data", &data]);
+    let body = r#"{"to":"254711000001","price":50}"#;
+    let response = post(port, "/offers", "application/json", body);
+    assert_eq!(response.status, 201, "{}", response.text());
+    let press = pressed.lock().unwrap().take().unwrap();
+    assert_eq!(press.join().unwrap(), "END Bought");
+    engine.stop();
+}
+
+/// A session that a flow has begun, and that nobody answers, does not take the place of one that
+/// its subscriber can go on with.
+#[test]
+fn a_session_that_nobody_answers_keeps_none_from_being_resumed() {
+    let (folder, port, _gateway, _sent, _shop) = push_place("", &[]);
+    let menu = fs::read_to_string(folder.path().join("flows/menu.yaml")).unwrap();
+    let menu = menu
+        .replace(
+            "languages: [en]",
+            "languages: [en]\nsessions: { resume: 1h }\nkeys: { home: { key: \"00\", text: Start } }",
+        )
+        .replace("{ text: Buy, go: bought }", "{ text: Buy, go: offer }")
+        .replace("${ $price }", "${ $price // 20 }");
+    folder.write("flows/menu.yaml", &menu);
+    let data = folder.path().join("data").display().to_string();
+    let engine = Engine::run(&[&folder.path().join("flows")], &["--data", &data]);
+    assert!(reply_of(port, "a1", "").starts_with("CON Airtime"));
+    let offer = reply_of(port, "a1", "1");
+    assert!(offer.starts_with("CON Data for"), "{offer}");
+    // The network drops it.
+    let end = format!("sessionId=a1&phoneNumber={NUMBER}&serviceCode=*123%23&status=Incomplete");
+    assert_eq!(post(port, "/ussd", FORM, &end).status, 200);
+    let body = r#"{"to":"254711000001","price":50}"#;
+    assert_eq!(post(port, "/offers", "application/json", body).status, 201);
+    let resumed = reply_of(port, "a2", "");
+    assert!(resumed.contains("Data for"), "{resumed}");
     engine.stop();
 }
 

@@ -25,6 +25,13 @@ fn a_script_holds_a_dialogue() {
     );
     assert_eq!(result.status.code(), Some(0));
 
+    // What is left when the session is over is a mistake in the script.
+    let surplus = [&["ussd", file], &replies[..], &["--reply", "1"]].concat();
+    let result = output(&surplus);
+    let told = String::from_utf8_lossy(&result.stderr).into_owned();
+    assert_eq!(result.status.code(), Some(1), "{told}");
+    assert!(told.contains("ended before all replies"), "{told}");
+
     // By lines, to an engine that runs; the network ends the session.
     let engine = place.run();
     let mut child = command();
