@@ -186,7 +186,7 @@ impl Footers<'_> {
         let mut footer = String::new();
         for (label, is_there) in [
             (self.more, !is_last),
-            (self.back, !is_first && !(is_last && self.ends)),
+            (self.back, !(is_first || is_last && self.ends)),
             (self.first, is_first),
             (self.always, true),
         ] {
