@@ -33,6 +33,8 @@ pub(super) struct Parcel {
     pub topic: Arc<Topic>,
     pub plan: Arc<EndpointPlan>,
     pub span: Span,
+    /// What between its bounds is done, and does not belong to it: first and last of each run.
+    pub done: Vec<(u64, u64)>,
     pub shown: Vec<Rc<Shown>>,
 }
 
@@ -46,6 +48,40 @@ pub(super) struct Report {
     shown: Bytes,
     /// The dead letters that its events have become.
     pub letters: Option<Letters>,
+}
+
+/// Events of one request, up to so many bytes: a change of the view may have made those of a batch
+/// larger that was begun before.
+struct Gathered {
+    most: usize,
+    bytes: usize,
+    shown: Vec<Rc<Shown>>,
+}
+
+impl Gathered {
+    fn up_to(most: usize) -> Self {
+        Self {
+            most,
+            bytes: 0,
+            shown: Vec::new(),
+        }
+    }
+
+    /// Adds events. One has its place whatever its size.
+    ///
+    /// # Errors
+    /// When they are too many bytes, with the last one that has its place.
+    fn add_all(&mut self, shown: impl IntoIterator<Item = Rc<Shown>>) -> Result<(), Outcome> {
+        for one in shown {
+            self.bytes += one.bytes();
+            if self.bytes > self.most && !self.shown.is_empty() {
+                let last = one.id.sequence - 1;
+                return Err(Outcome::TooLarge { last });
+            }
+            self.shown.push(one);
+        }
+        Ok(())
+    }
 }
 
 impl From<Outcome> for Report {
@@ -79,12 +115,14 @@ impl Report {
 impl Parcel {
     /// The events, from memory or from the log.
     async fn take_shown(&mut self, services: &dyn Services) -> Result<Vec<Rc<Shown>>, Outcome> {
+        let mut all = Gathered::up_to(self.plan.batch_max());
         let shown = std::mem::take(&mut self.shown);
         if shown.len() == self.span.count {
-            return Ok(shown);
+            all.add_all(shown)?;
+            return Ok(all.shown);
         }
         let Span { first, last, .. } = self.span;
-        let (mut all, mut at) = (Vec::new(), first);
+        let mut at = first;
         let mut viewer = Viewer::new(&self.plan.view);
         while at <= last {
             // A single event is mostly small, and what is read behind it is of no use.
@@ -95,14 +133,20 @@ impl Parcel {
                         return Err(Outcome::Aborted);
                     };
                     at = next;
-                    all.extend(events);
+                    all.add_all(events.into_iter().filter(|it| self.has(it)))?;
                 }
                 Page::Gone { .. } => return Err(Outcome::Lost),
                 Page::Unusable => return Err(Outcome::Aborted),
             }
         }
-        all.retain(|it| it.id.sequence <= last && !it.is_left_out());
-        Ok(all)
+        Ok(all.shown)
+    }
+
+    /// Whether an event of the log belongs to it.
+    fn has(&self, shown: &Shown) -> bool {
+        let number = shown.id.sequence;
+        let is_in = |(first, last): &(u64, u64)| (*first..=*last).contains(&number);
+        number <= self.span.last && !shown.is_left_out() && !self.done.iter().any(is_in)
     }
 
     async fn post(&mut self, is_whole: bool, services: &dyn Services) -> Result<Post, Outcome> {
@@ -456,4 +500,26 @@ pub(super) async fn extend(
     let mut viewer = viewer.unwrap_or_else(|| Viewer::new(plan));
     let page = page(topic, &mut viewer, (from, bytes), services).await;
     (viewer, page)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gathered(most: usize, sizes: &[usize]) -> Result<usize, Outcome> {
+        let mut all = Gathered::up_to(most);
+        let shown = sizes.iter().zip(1..);
+        all.add_all(shown.map(|(size, number)| Shown::of_size(number, *size)))?;
+        Ok(all.shown.len())
+    }
+
+    #[test]
+    fn what_a_request_may_have_is_bounded_but_one_event_is_always_sent() {
+        assert_eq!(gathered(30, &[10, 10, 10]), Ok(3));
+        let cut = Err(Outcome::TooLarge { last: 2 });
+        assert_eq!(gathered(29, &[10, 10, 10]), cut);
+        assert_eq!(gathered(29, &[100]), Ok(1));
+        let cut = Err(Outcome::TooLarge { last: 1 });
+        assert_eq!(gathered(29, &[100, 1]), cut);
+    }
 }

@@ -5,6 +5,7 @@
 
 mod entries;
 mod entry;
+mod held;
 mod hosts;
 mod inbox;
 mod passing;
@@ -353,21 +354,35 @@ impl Driver {
         if entry.is_retired {
             return self.settle_down(at, now);
         }
-        let was_waiting = entry.is_waiting;
         let is_asked = entry.obey(now);
-        let view = self.views.get_mut(entry.view);
-        if let Some(view) = view.filter(|_| was_waiting && !entry.is_waiting) {
-            view.waiting.retain(|it| *it != at);
+        let left = self.serve(at, now, services);
+        if let Action::Wait(Some(due)) = left {
+            self.set_timer(at, due);
         }
-        let left = loop {
+        self.report(at, now, services);
+        self.settle_down(at, now);
+        if is_asked || left == Action::Note {
+            self.note_at = Some(now.us);
+        }
+    }
+
+    /// Hands events to an endpoint and begins what its machine says, as long as that can be begun.
+    fn serve(&mut self, at: usize, now: Now, services: &dyn Services) -> Action {
+        loop {
             self.feed(at, now, services);
             if self.has_to_finish(at) {
-                break Action::Wait(None);
+                return Action::Wait(None);
             }
             let Some(entry) = self.entries.get_mut(at) else {
-                return;
+                return Action::Wait(None);
             };
-            match entry.next_action(now) {
+            let was_waiting = entry.is_waiting;
+            let action = entry.next_action(now);
+            let view = self.views.get_mut(entry.view);
+            if let Some(view) = view.filter(|_| was_waiting && !entry.is_waiting) {
+                view.waiting.retain(|it| *it != at);
+            }
+            match action {
                 Action::Send {
                     number,
                     span,
@@ -387,16 +402,8 @@ impl Driver {
                 }
                 // What it has been told may have made it want more.
                 _ if entry.wanted().is_some() => {}
-                left => break left,
+                left => return left,
             }
-        };
-        if let Action::Wait(Some(due)) = left {
-            self.set_timer(at, due);
-        }
-        self.report(at, now, services);
-        self.settle_down(at, now);
-        if is_asked || left == Action::Note {
-            self.note_at = Some(now.us);
         }
     }
 

@@ -353,7 +353,11 @@ impl EndpointState {
             }
             Outcome::Refused => self.is_proven.store(true, Ordering::Relaxed),
             Outcome::Down { .. } | Outcome::Gone => self.is_proven.store(false, Ordering::Relaxed),
-            Outcome::Kept | Outcome::NotKept | Outcome::Lost | Outcome::Aborted => {}
+            Outcome::Kept
+            | Outcome::NotKept
+            | Outcome::Lost
+            | Outcome::TooLarge { .. }
+            | Outcome::Aborted => {}
         }
     }
 

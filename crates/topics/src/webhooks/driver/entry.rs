@@ -1,24 +1,25 @@
 //! One endpoint while it is served.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
-use super::super::machine::{Action, Item, Machine, Notice, Now, Range, Span, Stopped};
+use super::super::machine::{Action, Machine, Notice, Now, Range, Span, Stopped};
 use super::super::plan::{EndpointPlan, Subscriber};
 use super::super::reports::{Letters, Reports};
 use super::super::state::{Bell, Command, EndpointState, Stored};
 use super::super::view::Shown;
+use super::held::Held;
 use super::{Page, Parcel, Report};
 use crate::event::EventId;
 use crate::log::Log;
 use crate::topic::Topic;
 use crate::view::Mode;
-
-/// How many bytes of events are held for an endpoint that it has been offered and not been sent.
-const HELD_MAX: usize = 256 << 10;
 
 /// An endpoint that belongs to this driver, or that it wants to have, until this is dropped.
 struct Claim {
@@ -52,8 +53,7 @@ pub(super) struct Entry {
     /// Absent while another one serves the endpoint.
     machine: Option<Machine>,
     /// What has been offered and not been sent.
-    held: VecDeque<Rc<Shown>>,
-    held_bytes: usize,
+    held: Held,
     /// What has been read for it alone.
     page: VecDeque<Rc<Shown>>,
     is_paging: bool,
@@ -94,8 +94,7 @@ impl Entry {
             view,
             claim: None,
             machine: None,
-            held: VecDeque::new(),
-            held_bytes: 0,
+            held: Held::default(),
             page: VecDeque::new(),
             is_paging: false,
             waits_for_host: false,
@@ -177,14 +176,7 @@ impl Entry {
             match command {
                 Command::Pause => machine.pause(),
                 Command::Resume => machine.resume(),
-                Command::Replay(range) => {
-                    machine.replay(range);
-                    // It wants what comes next no more, and what is offered again is held again.
-                    self.is_waiting = false;
-                    self.held.clear();
-                    self.held_bytes = 0;
-                    self.page.clear();
-                }
+                Command::Replay(range) => machine.replay(range),
             }
             if machine.is_dirty() {
                 let (_, version) = machine.record(now);
@@ -248,18 +240,14 @@ impl Entry {
 
     /// Offers it an event.
     pub fn offer(&mut self, shown: &Rc<Shown>, now: Now) {
-        let item = shown.item();
-        if let Some(machine) = &mut self.machine {
-            machine.offer(item, now);
-        }
-        let bytes = match item {
-            Item::LeftOut => return,
-            Item::Shown { bytes, .. } => bytes,
-            Item::Failed { .. } => 0,
+        let Some(machine) = &mut self.machine else {
+            return;
         };
-        if self.held_bytes + bytes <= HELD_MAX || self.held.is_empty() {
-            self.held_bytes += bytes;
-            self.held.push_back(Rc::clone(shown));
+        // What is done comes by again after a rewind. Nobody would take it.
+        let is_done = machine.is_done(shown.id.sequence);
+        machine.offer(shown.item(), now);
+        if !is_done && !shown.is_left_out() {
+            self.held.push(shown);
         }
     }
 
@@ -268,30 +256,33 @@ impl Entry {
         let Some(machine) = &mut self.machine else {
             return Action::Wait(None);
         };
+        let next = machine.next();
         let action = machine.poll(now);
+        let is_rewound = machine.next() < next;
         self.waits_for_note = action == Action::Note;
+        if is_rewound {
+            self.forget_offered();
+        }
         action
+    }
+
+    /// All that is not done is offered again: it is held again then, and what comes next in the
+    /// ring is not what the endpoint wants.
+    fn forget_offered(&mut self) {
+        self.is_waiting = false;
+        self.held = Held::default();
+        self.page = VecDeque::new();
     }
 
     /// Events of it with what is held of them.
     pub fn parcel(&mut self, topic: &Arc<Topic>, span: Span) -> Parcel {
-        let mut shown = Vec::new();
-        let is_in = |it: &Rc<Shown>| (span.first..=span.last).contains(&it.id.sequence);
-        while shown.len() < span.count
-            && let Some(at) = self.held.iter().position(is_in)
-        {
-            if let Some(one) = self.held.remove(at) {
-                if let Item::Shown { bytes, .. } = one.item() {
-                    self.held_bytes = self.held_bytes.saturating_sub(bytes);
-                }
-                shown.push(one);
-            }
-        }
+        let machine = self.machine.as_ref();
         Parcel {
             topic: Arc::clone(topic),
             plan: Arc::clone(&self.plan),
             span,
-            shown,
+            done: machine.map_or_else(Vec::new, |it| it.done_within(span)),
+            shown: self.held.take(span),
         }
     }
 
@@ -419,8 +410,7 @@ impl Entry {
         };
         self.plan.state.show(machine);
         if machine.down().is_some() || machine.stopped().is_some() {
-            self.held = VecDeque::new();
-            self.held_bytes = 0;
+            self.held = Held::default();
             self.page = VecDeque::new();
         }
         machine.is_dirty() && !std::mem::replace(&mut self.is_dirty, true)
