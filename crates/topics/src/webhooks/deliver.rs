@@ -42,6 +42,8 @@ pub(super) struct Parcel {
 pub(super) struct Report {
     pub outcome: Outcome,
     pub reason: Option<String>,
+    /// The same where owners of the endpoint may read it.
+    pub told: Option<String>,
     /// The status of the reply, where there was one.
     status: Option<u16>,
     /// What owners of the endpoint may see of it.
@@ -89,6 +91,7 @@ impl From<Outcome> for Report {
         Self {
             outcome,
             reason: None,
+            told: None,
             status: None,
             shown: Bytes::new(),
             letters: None,
@@ -331,7 +334,7 @@ impl Parcel {
 /// Sends a request and judges the reply.
 async fn send(plan: &EndpointPlan, post: &Post, services: &dyn Services) -> Report {
     let (start, wall) = (services.now(), services.wall());
-    let (report, secrets) = match plan.outgoing(services) {
+    let (mut report, secrets) = match plan.outgoing(services) {
         Ok(outgoing) => {
             let mut report = call(plan, post, &outgoing, services).await;
             // Logs and dead letters have it. Secrets of files are known to whatever writes them.
@@ -344,12 +347,21 @@ async fn send(plan: &EndpointPlan, post: &Post, services: &dyn Services) -> Repo
             let report = Report {
                 outcome: Outcome::Down { retry_after: None },
                 reason: Some(reason),
+                told: None,
                 status: None,
                 shown: Bytes::from_static(b"the URL may not be called"),
                 letters: None,
             };
             (report, Vec::new())
         }
+    };
+    report.told = match (plan.is_of_user(), report.status) {
+        // Its log has where the address leads that the user has chosen.
+        (true, None) => {
+            let shown = redacted(&report.shown, &secrets);
+            report.reason.as_ref().map(|_| shown.into())
+        }
+        _ => report.reason.clone(),
     };
     let counts = &plan.state.counts;
     match report.outcome {
@@ -395,6 +407,7 @@ async fn call(
         None => Report {
             outcome: Outcome::Down { retry_after: None },
             reason: Some("time-out".to_owned()),
+            told: None,
             status: None,
             shown: Bytes::from_static(b"time-out"),
             letters: None,
@@ -413,6 +426,7 @@ fn judge(replied: Result<Reply, Fault>, services: &dyn Services) -> Report {
                     retry_after: fault.retry_after.map(micros),
                 },
                 reason: Some(fault.to_string()),
+                told: None,
                 status: None,
                 // Without what the log has of the address.
                 shown: fault.detail.as_bytes().to_vec().into(),
@@ -452,6 +466,7 @@ fn judge(replied: Result<Reply, Fault>, services: &dyn Services) -> Report {
     Report {
         outcome,
         reason: Some(reason),
+        told: None,
         status,
         shown,
         letters: None,

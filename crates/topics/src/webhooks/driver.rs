@@ -314,7 +314,7 @@ impl Driver {
             }
             Message::Extended(at, viewer, page) => self.extended(at, viewer, page),
             Message::Noted(written, result) => self.noted(written, result, now),
-            Message::Reported(at, is_stop, failed) => self.reported((at, is_stop), failed, now),
+            Message::Reported(at, since, failed) => self.reported((at, since), failed, now),
         }
     }
 
@@ -522,7 +522,7 @@ impl Driver {
         let Some(entry) = self.entries.get_mut(at) else {
             return;
         };
-        let reason = entry.last_failure();
+        let reason = entry.refusal(span.first);
         let parcel = entry.parcel(&self.topic, span);
         let fallback = Message::aborted(at, number);
         self.inbox.spawn(services, fallback, move |services| {

@@ -258,6 +258,12 @@ impl Machine {
         !self.flights.is_empty()
     }
 
+    /// The first event of what is under way with this number.
+    pub fn first_of(&self, number: u64) -> Option<u64> {
+        let flight = self.flights.iter().find(|it| it.number == number);
+        flight.map(|it| it.pending.first)
+    }
+
     /// Whether and why nothing is sent.
     pub fn stopped(&self) -> Option<Stopped> {
         self.stopped
@@ -273,9 +279,10 @@ impl Machine {
         (is_noted && !self.disabled.is_reported).then_some((stopped, self.disabled.since))
     }
 
-    /// It has been reported that it is disabled.
-    pub fn set_reported(&mut self) {
-        if self.unreported().is_some() {
+    /// It has been reported that it is disabled since then. It may have been resumed meanwhile, and
+    /// be disabled again.
+    pub fn set_reported(&mut self, since: u64) {
+        if self.unreported().is_some_and(|it| it.1 == since) {
             self.disabled.is_reported = true;
             self.version += 1;
         }

@@ -3,13 +3,13 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
-use super::super::machine::{Action, Machine, Notice, Now, Range, Span, Stopped};
+use super::super::machine::{Action, Machine, Notice, Now, Outcome, Range, Span, Stopped};
 use super::super::plan::{EndpointPlan, Subscriber};
 use super::super::reports::{Letters, Reports};
 use super::super::state::{Bell, Command, EndpointState, Stored};
@@ -80,7 +80,12 @@ pub(super) struct Entry {
     timer: Option<u64>,
     /// Who waits for the note of a version.
     asked: Vec<(u64, oneshot::Sender<()>)>,
+    /// Why something has failed last, as logs say it.
     last_failure: Option<String>,
+    /// The same as owners and the operational topic are told it.
+    pub last_told: Option<String>,
+    /// Why requests have been refused last, by their first event: others fail meanwhile.
+    refusals: BTreeMap<u64, String>,
     /// What the operational topic is told of it, once there is something.
     pub reports: Option<Box<Reports>>,
     /// The cursor of the record that was made last.
@@ -110,6 +115,8 @@ impl Entry {
             timer: None,
             asked: Vec::new(),
             last_failure: None,
+            last_told: None,
+            refusals: BTreeMap::new(),
             reports: None,
             recorded: u64::MAX,
         }
@@ -291,10 +298,10 @@ impl Entry {
         self.machine.as_ref()?.unreported()
     }
 
-    /// The operational topic has been told that it is disabled.
-    pub fn set_reported(&mut self) {
+    /// The operational topic has been told that it is disabled since then.
+    pub fn set_reported(&mut self, since: u64) {
         if let Some(machine) = &mut self.machine {
-            machine.set_reported();
+            machine.set_reported(since);
         }
     }
 
@@ -312,21 +319,29 @@ impl Entry {
         }
     }
 
-    /// Why something has failed last.
-    pub fn last_failure(&self) -> String {
-        self.last_failure.clone().unwrap_or_default()
+    /// Why the request that begins with this event has been refused, as its owner is told it.
+    pub fn refusal(&self, first: u64) -> String {
+        let known = self.refusals.get(&first).cloned();
+        known.unwrap_or_else(|| "refused before a restart or a change".to_owned())
     }
 
     /// Takes what an action has come to.
     pub fn finished(&mut self, (number, report): (u64, Report), now: Now, random: f64) {
         if report.reason.is_some() {
             self.last_failure = report.reason;
+            self.last_told.clone_from(&report.told);
         }
         let Some(machine) = &mut self.machine else {
             return;
         };
         self.plan.state.note_outcome(&report.outcome);
+        if let Some(first) = machine.first_of(number)
+            && report.outcome == Outcome::Refused
+        {
+            self.refusals.insert(first, report.told.unwrap_or_default());
+        }
         machine.finished(number, report.outcome, now, random);
+        self.refusals.retain(|first, _| !machine.is_done(*first));
         let notices = machine.take_notices();
         for notice in notices {
             self.tell(notice);

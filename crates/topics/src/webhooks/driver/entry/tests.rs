@@ -175,3 +175,29 @@ fn what_is_done_is_not_held_when_it_comes_by_again() {
     };
     assert_eq!(numbers(&entry.held.take(span)), [1, 3]);
 }
+
+fn failed(outcome: Outcome, reason: &str) -> Report {
+    let mut report: Report = outcome.into();
+    report.reason = Some(format!("{reason}, and what only logs have"));
+    report.told = Some(reason.to_owned());
+    report
+}
+
+#[test]
+fn a_dead_letter_has_the_reason_of_its_own_event() {
+    let mut entry = entry(Order::None, None);
+    offer(&mut entry, 1..=2);
+    let (one, other) = (sent(&mut entry), sent(&mut entry));
+    let refused = failed(Outcome::Refused, "status 404");
+    entry.finished((one.0, refused), NOW, 0.0);
+    let down = Outcome::Down { retry_after: None };
+    entry.finished((other.0, failed(down, "time-out")), NOW, 0.0);
+    let Action::Bury { number, span, .. } = entry.next_action(NOW) else {
+        panic!("it is no dead letter");
+    };
+    assert_eq!(span.first, 1);
+    assert_eq!(entry.refusal(1), "status 404");
+    assert_eq!(entry.last_told.as_deref(), Some("time-out"));
+    entry.finished((number, Outcome::Kept.into()), NOW, 0.0);
+    assert!(entry.refusals.is_empty(), "it is not needed any more");
+}
