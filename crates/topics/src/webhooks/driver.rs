@@ -214,7 +214,7 @@ impl Driver {
                 if is_noted {
                     entry.show_noted();
                 }
-                entry.release();
+                entry.release(is_noted, now);
             }
         }
     }
@@ -248,10 +248,8 @@ impl Driver {
             let Some(at) = self.ready.pop_front() else {
                 break;
             };
-            if !self.is_held_up(at) {
-                self.look_at(at, services);
-                self.pass_on(at);
-            }
+            self.look_at(at, services);
+            self.pass_on(at);
         }
         self.extend_rings(services);
         self.let_go(now);
@@ -355,7 +353,11 @@ impl Driver {
             return self.settle_down(at, now);
         }
         let is_asked = entry.obey(now);
-        let left = self.serve(at, now, services);
+        // What somebody has asked for, and what is told of it, needs no place at its host.
+        let left = match self.is_held_up(at) {
+            true => Action::Wait(None),
+            false => self.serve(at, now, services),
+        };
         if let Action::Wait(Some(due)) = left {
             self.set_timer(at, due);
         }

@@ -87,6 +87,16 @@ impl Reports {
         self.gap = Some(self.gap.take().map_or(span, |it| joined(it, span)));
     }
 
+    /// Nobody serves the endpoint from here on: each driver counts time from its own beginning.
+    pub fn stop_clock(&mut self, now: u64) {
+        self.next = self.next.saturating_sub(now);
+    }
+
+    /// Somebody serves it again.
+    pub fn start_clock(&mut self, now: u64) {
+        self.next = self.next.saturating_add(now);
+    }
+
     /// When an event may be published, if one waits besides those that `has_stop` means.
     pub fn due(&self, has_stop: bool) -> Option<u64> {
         let waits =

@@ -129,7 +129,8 @@ impl Entry {
 
     /// The same, and nothing is under way.
     pub fn is_idle(&self) -> bool {
-        self.machine.as_ref().is_some_and(|it| !it.is_busy())
+        let is_told_of = self.reports.as_ref().is_some_and(|it| it.is_under_way);
+        self.machine.as_ref().is_some_and(|it| !it.is_busy()) && !is_told_of
     }
 
     /// Whether one that is retired can go: nothing is under way, and its record is written.
@@ -145,12 +146,19 @@ impl Entry {
         self.is_behind
     }
 
-    /// Gives the endpoint back.
-    pub fn release(&mut self) {
-        self.machine = None;
+    /// Gives the endpoint back, when what is stored of it has been noted or that has failed. What
+    /// has been asked for is done in any case, and is answered only when it is noted.
+    pub fn release(&mut self, is_noted: bool, now: Now) {
+        if self.machine.take().is_some() {
+            let mut reports = self.reports.take();
+            if let Some(reports) = &mut reports {
+                reports.stop_clock(now.us);
+            }
+            self.plan.state.hand_over(reports, is_noted);
+        }
         self.claim = None;
-        // What was asked for has been noted, or has failed with the note.
-        for (_, answer) in self.asked.drain(..) {
+        for (_, answer) in self.asked.drain(..).filter(|_| is_noted) {
+            // Whoever has asked may have left.
             let _ = answer.send(());
         }
     }
@@ -168,9 +176,17 @@ impl Entry {
         }
         let is_chain = self.plan.policy.batch.is_some() || self.plan.view.mode == Mode::Patch;
         state.set_chain(is_chain);
-        let machine = restore(&self.plan, log, now);
+        let mut machine = restore(&self.plan, log, now);
         state.show(&machine);
+        let (reports, owes_note) = state.take_over();
+        if owes_note {
+            machine.owe_note();
+        }
         self.machine = Some(machine);
+        self.reports = reports.map(|mut it| {
+            it.start_clock(now.us);
+            it
+        });
         true
     }
 

@@ -201,3 +201,38 @@ fn a_dead_letter_has_the_reason_of_its_own_event() {
     entry.finished((number, Outcome::Kept.into()), NOW, 0.0);
     assert!(entry.refusals.is_empty(), "it is not needed any more");
 }
+
+fn letters() -> Letters {
+    Letters {
+        count: 1,
+        event: "1-1".to_owned(),
+        reason: "status 404".to_owned(),
+        store: None,
+    }
+}
+
+#[test]
+fn what_has_not_been_told_of_it_is_left_to_the_one_that_serves_it_next() {
+    let mut entry = entry(Order::All, None);
+    entry.add_letters(Some(letters()));
+    assert!(entry.is_idle());
+    entry.reports.as_mut().unwrap().is_under_way = true;
+    assert!(!entry.is_idle(), "it may have to be told again");
+    entry.reports.as_mut().unwrap().is_under_way = false;
+    entry.release(true, NOW);
+    let (reports, owes_note) = entry.plan.state.take_over();
+    assert_eq!(reports.unwrap().due(false), Some(0));
+    assert!(!owes_note && entry.plan.state.take_over().0.is_none());
+}
+
+#[test]
+fn what_was_asked_for_is_not_answered_when_its_note_has_failed() {
+    for is_noted in [true, false] {
+        let mut entry = entry(Order::All, None);
+        let (answer, mut answered) = oneshot::channel();
+        entry.asked.push((1, answer));
+        entry.release(is_noted, NOW);
+        assert_eq!(answered.try_recv().is_ok(), is_noted);
+        assert_eq!(entry.plan.state.take_over().1, !is_noted);
+    }
+}
