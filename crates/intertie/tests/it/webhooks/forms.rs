@@ -391,3 +391,17 @@ fn a_batch_around_an_event_that_was_accepted_alone_is_without_it() {
     assert_eq!(sink.bodies()[2], "[3,4]");
     engine.stop();
 }
+
+#[test]
+fn names_that_look_like_ids_of_callers_are_refused() {
+    let id = format!("wh_{}", "0".repeat(32));
+    for name in ["wh_shop", &id] {
+        let place = Place::new(&endpoint(name, "http://a/", ""));
+        let file = place.folder.path().join("flows").display().to_string();
+        let checked = crate::support::output(&["check", &file]);
+        let told = String::from_utf8_lossy(&checked.stdout).into_owned();
+        let told = told + &String::from_utf8_lossy(&checked.stderr);
+        assert!(!checked.status.success(), "{told}");
+        assert!(told.contains("does not begin with `wh_`"), "{told}");
+    }
+}

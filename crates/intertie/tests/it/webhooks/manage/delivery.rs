@@ -450,6 +450,12 @@ fn an_order_takes_what_belongs_to_it_along() {
     // Where nothing is said there are as many as the file lets callers have.
     let none = managed.patched(&hook, &json!({ "ordered": false }));
     assert_eq!(none["concurrent"], 5);
+    assert_eq!(
+        managed.patched(&hook, &json!({ "concurrent": 2 }))["concurrent"],
+        2
+    );
+    let reset = managed.patched(&hook, &json!({ "concurrent": null }));
+    assert_eq!(reset["concurrent"], 5);
     assert_eq!(managed.patch(&hook, &json!({ "key": ".a" })).status, 400);
     let same = managed.patched(&hook, &json!({ "description": "new" }));
     assert_eq!(same["concurrent"], 5);
