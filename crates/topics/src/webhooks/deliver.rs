@@ -33,6 +33,8 @@ pub(super) struct Parcel {
     pub topic: Arc<Topic>,
     pub plan: Arc<EndpointPlan>,
     pub span: Span,
+    /// What between its bounds is done, and does not belong to it: first and last of each run.
+    pub done: Vec<(u64, u64)>,
     pub shown: Vec<Rc<Shown>>,
 }
 
@@ -40,6 +42,8 @@ pub(super) struct Parcel {
 pub(super) struct Report {
     pub outcome: Outcome,
     pub reason: Option<String>,
+    /// The same where owners of the endpoint may read it.
+    pub told: Option<String>,
     /// The status of the reply, where there was one.
     status: Option<u16>,
     /// What owners of the endpoint may see of it.
@@ -48,11 +52,46 @@ pub(super) struct Report {
     pub letters: Option<Letters>,
 }
 
+/// Events of one request, up to so many bytes: a change of the view may have made those of a batch
+/// larger that was begun before.
+struct Gathered {
+    most: usize,
+    bytes: usize,
+    shown: Vec<Rc<Shown>>,
+}
+
+impl Gathered {
+    fn up_to(most: usize) -> Self {
+        Self {
+            most,
+            bytes: 0,
+            shown: Vec::new(),
+        }
+    }
+
+    /// Adds events. One has its place whatever its size.
+    ///
+    /// # Errors
+    /// When they are too many bytes, with the last one that has its place.
+    fn add_all(&mut self, shown: impl IntoIterator<Item = Rc<Shown>>) -> Result<(), Outcome> {
+        for one in shown {
+            self.bytes += one.bytes();
+            if self.bytes > self.most && !self.shown.is_empty() {
+                let last = one.id.sequence - 1;
+                return Err(Outcome::TooLarge { last });
+            }
+            self.shown.push(one);
+        }
+        Ok(())
+    }
+}
+
 impl From<Outcome> for Report {
     fn from(outcome: Outcome) -> Self {
         Self {
             outcome,
             reason: None,
+            told: None,
             status: None,
             shown: Bytes::new(),
             letters: None,
@@ -79,12 +118,14 @@ impl Report {
 impl Parcel {
     /// The events, from memory or from the log.
     async fn take_shown(&mut self, services: &dyn Services) -> Result<Vec<Rc<Shown>>, Outcome> {
+        let mut all = Gathered::up_to(self.plan.batch_max());
         let shown = std::mem::take(&mut self.shown);
         if shown.len() == self.span.count {
-            return Ok(shown);
+            all.add_all(shown)?;
+            return Ok(all.shown);
         }
         let Span { first, last, .. } = self.span;
-        let (mut all, mut at) = (Vec::new(), first);
+        let mut at = first;
         let mut viewer = Viewer::new(&self.plan.view);
         while at <= last {
             // A single event is mostly small, and what is read behind it is of no use.
@@ -95,14 +136,20 @@ impl Parcel {
                         return Err(Outcome::Aborted);
                     };
                     at = next;
-                    all.extend(events);
+                    all.add_all(events.into_iter().filter(|it| self.has(it)))?;
                 }
                 Page::Gone { .. } => return Err(Outcome::Lost),
                 Page::Unusable => return Err(Outcome::Aborted),
             }
         }
-        all.retain(|it| it.id.sequence <= last && !it.is_left_out());
-        Ok(all)
+        Ok(all.shown)
+    }
+
+    /// Whether an event of the log belongs to it.
+    fn has(&self, shown: &Shown) -> bool {
+        let number = shown.id.sequence;
+        let is_in = |(first, last): &(u64, u64)| (*first..=*last).contains(&number);
+        number <= self.span.last && !shown.is_left_out() && !self.done.iter().any(is_in)
     }
 
     async fn post(&mut self, is_whole: bool, services: &dyn Services) -> Result<Post, Outcome> {
@@ -287,7 +334,7 @@ impl Parcel {
 /// Sends a request and judges the reply.
 async fn send(plan: &EndpointPlan, post: &Post, services: &dyn Services) -> Report {
     let (start, wall) = (services.now(), services.wall());
-    let (report, secrets) = match plan.outgoing(services) {
+    let (mut report, secrets) = match plan.outgoing(services) {
         Ok(outgoing) => {
             let mut report = call(plan, post, &outgoing, services).await;
             // Logs and dead letters have it. Secrets of files are known to whatever writes them.
@@ -300,12 +347,21 @@ async fn send(plan: &EndpointPlan, post: &Post, services: &dyn Services) -> Repo
             let report = Report {
                 outcome: Outcome::Down { retry_after: None },
                 reason: Some(reason),
+                told: None,
                 status: None,
                 shown: Bytes::from_static(b"the URL may not be called"),
                 letters: None,
             };
             (report, Vec::new())
         }
+    };
+    report.told = match (plan.is_of_user(), report.status) {
+        // Its log has where the address leads that the user has chosen.
+        (true, None) => {
+            let shown = redacted(&report.shown, &secrets);
+            report.reason.as_ref().map(|_| shown.into())
+        }
+        _ => report.reason.clone(),
     };
     let counts = &plan.state.counts;
     match report.outcome {
@@ -351,6 +407,7 @@ async fn call(
         None => Report {
             outcome: Outcome::Down { retry_after: None },
             reason: Some("time-out".to_owned()),
+            told: None,
             status: None,
             shown: Bytes::from_static(b"time-out"),
             letters: None,
@@ -369,6 +426,7 @@ fn judge(replied: Result<Reply, Fault>, services: &dyn Services) -> Report {
                     retry_after: fault.retry_after.map(micros),
                 },
                 reason: Some(fault.to_string()),
+                told: None,
                 status: None,
                 // Without what the log has of the address.
                 shown: fault.detail.as_bytes().to_vec().into(),
@@ -408,6 +466,7 @@ fn judge(replied: Result<Reply, Fault>, services: &dyn Services) -> Report {
     Report {
         outcome,
         reason: Some(reason),
+        told: None,
         status,
         shown,
         letters: None,
@@ -456,4 +515,26 @@ pub(super) async fn extend(
     let mut viewer = viewer.unwrap_or_else(|| Viewer::new(plan));
     let page = page(topic, &mut viewer, (from, bytes), services).await;
     (viewer, page)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gathered(most: usize, sizes: &[usize]) -> Result<usize, Outcome> {
+        let mut all = Gathered::up_to(most);
+        let shown = sizes.iter().zip(1..);
+        all.add_all(shown.map(|(size, number)| Shown::of_size(number, *size)))?;
+        Ok(all.shown.len())
+    }
+
+    #[test]
+    fn what_a_request_may_have_is_bounded_but_one_event_is_always_sent() {
+        assert_eq!(gathered(30, &[10, 10, 10]), Ok(3));
+        let cut = Err(Outcome::TooLarge { last: 2 });
+        assert_eq!(gathered(29, &[10, 10, 10]), cut);
+        assert_eq!(gathered(29, &[100]), Ok(1));
+        let cut = Err(Outcome::TooLarge { last: 1 });
+        assert_eq!(gathered(29, &[100, 1]), cut);
+    }
 }

@@ -16,6 +16,9 @@ use crate::view::Mode;
 pub(super) const SECOND: Duration = Duration::from_secs(1);
 pub(super) const DAY: Duration = Duration::from_secs(24 * 3600);
 
+/// The most bytes that a file may let a batch have.
+pub(super) const BATCH_BYTES_MAX: u64 = 16 << 20;
+
 /// How many requests are in progress at a time where order allows several and nothing is said.
 const CONCURRENT: usize = 8;
 
@@ -154,7 +157,8 @@ pub(super) fn time_or(
 
 fn batch(config: &BatchConfig, report: &mut Report) -> Batch {
     let count = bounds::count("count", config.count.as_ref(), 1..=1000, report);
-    let bytes = bounds::size("bytes", config.bytes.as_ref(), 1 << 10..=16 << 20, report);
+    let range = 1 << 10..=BATCH_BYTES_MAX;
+    let bytes = bounds::size("bytes", config.bytes.as_ref(), range, report);
     Batch {
         count: count.unwrap_or(100) as usize,
         bytes: bytes.unwrap_or(256 << 10) as usize,

@@ -5,6 +5,7 @@
 
 mod entries;
 mod entry;
+mod held;
 mod hosts;
 mod inbox;
 mod passing;
@@ -213,7 +214,7 @@ impl Driver {
                 if is_noted {
                     entry.show_noted();
                 }
-                entry.release();
+                entry.release(is_noted, now);
             }
         }
     }
@@ -247,10 +248,8 @@ impl Driver {
             let Some(at) = self.ready.pop_front() else {
                 break;
             };
-            if !self.is_held_up(at) {
-                self.look_at(at, services);
-                self.pass_on(at);
-            }
+            self.look_at(at, services);
+            self.pass_on(at);
         }
         self.extend_rings(services);
         self.let_go(now);
@@ -313,7 +312,7 @@ impl Driver {
             }
             Message::Extended(at, viewer, page) => self.extended(at, viewer, page),
             Message::Noted(written, result) => self.noted(written, result, now),
-            Message::Reported(at, is_stop, failed) => self.reported((at, is_stop), failed, now),
+            Message::Reported(at, since, failed) => self.reported((at, since), failed, now),
         }
     }
 
@@ -353,21 +352,39 @@ impl Driver {
         if entry.is_retired {
             return self.settle_down(at, now);
         }
-        let was_waiting = entry.is_waiting;
         let is_asked = entry.obey(now);
-        let view = self.views.get_mut(entry.view);
-        if let Some(view) = view.filter(|_| was_waiting && !entry.is_waiting) {
-            view.waiting.retain(|it| *it != at);
+        // What somebody has asked for, and what is told of it, needs no place at its host.
+        let left = match self.is_held_up(at) {
+            true => Action::Wait(None),
+            false => self.serve(at, now, services),
+        };
+        if let Action::Wait(Some(due)) = left {
+            self.set_timer(at, due);
         }
-        let left = loop {
+        self.report(at, now, services);
+        self.settle_down(at, now);
+        if is_asked || left == Action::Note {
+            self.note_at = Some(now.us);
+        }
+    }
+
+    /// Hands events to an endpoint and begins what its machine says, as long as that can be begun.
+    fn serve(&mut self, at: usize, now: Now, services: &dyn Services) -> Action {
+        loop {
             self.feed(at, now, services);
             if self.has_to_finish(at) {
-                break Action::Wait(None);
+                return Action::Wait(None);
             }
             let Some(entry) = self.entries.get_mut(at) else {
-                return;
+                return Action::Wait(None);
             };
-            match entry.next_action(now) {
+            let was_waiting = entry.is_waiting;
+            let action = entry.next_action(now);
+            let view = self.views.get_mut(entry.view);
+            if let Some(view) = view.filter(|_| was_waiting && !entry.is_waiting) {
+                view.waiting.retain(|it| *it != at);
+            }
+            match action {
                 Action::Send {
                     number,
                     span,
@@ -387,16 +404,8 @@ impl Driver {
                 }
                 // What it has been told may have made it want more.
                 _ if entry.wanted().is_some() => {}
-                left => break left,
+                left => return left,
             }
-        };
-        if let Action::Wait(Some(due)) = left {
-            self.set_timer(at, due);
-        }
-        self.report(at, now, services);
-        self.settle_down(at, now);
-        if is_asked || left == Action::Note {
-            self.note_at = Some(now.us);
         }
     }
 
@@ -515,7 +524,7 @@ impl Driver {
         let Some(entry) = self.entries.get_mut(at) else {
             return;
         };
-        let reason = entry.last_failure();
+        let reason = entry.refusal(span.first);
         let parcel = entry.parcel(&self.topic, span);
         let fallback = Message::aborted(at, number);
         self.inbox.spawn(services, fallback, move |services| {

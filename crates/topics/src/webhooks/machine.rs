@@ -7,6 +7,7 @@
 //! most [`WINDOW`] events, of which some may be done already. [`Machine::record`] is what has to
 //! outlive the process.
 
+mod again;
 mod backoff;
 mod failures;
 mod queue;
@@ -158,6 +159,8 @@ pub(super) enum Outcome {
     NotKept,
     /// The log does not have the events any more.
     Lost,
+    /// A change has made the batch larger than requests may be: up to this event it is not.
+    TooLarge { last: u64 },
     /// Nothing was done.
     Aborted,
 }
@@ -255,6 +258,12 @@ impl Machine {
         !self.flights.is_empty()
     }
 
+    /// The first event of what is under way with this number.
+    pub fn first_of(&self, number: u64) -> Option<u64> {
+        let flight = self.flights.iter().find(|it| it.number == number);
+        flight.map(|it| it.pending.first)
+    }
+
     /// Whether and why nothing is sent.
     pub fn stopped(&self) -> Option<Stopped> {
         self.stopped
@@ -270,9 +279,10 @@ impl Machine {
         (is_noted && !self.disabled.is_reported).then_some((stopped, self.disabled.since))
     }
 
-    /// It has been reported that it is disabled.
-    pub fn set_reported(&mut self) {
-        if self.unreported().is_some() {
+    /// It has been reported that it is disabled since then. It may have been resumed meanwhile, and
+    /// be disabled again.
+    pub fn set_reported(&mut self, since: u64) {
+        if self.unreported().is_some_and(|it| it.1 == since) {
             self.disabled.is_reported = true;
             self.version += 1;
         }
@@ -681,6 +691,7 @@ impl Machine {
                 self.put_back(pending);
                 self.rewinds = true;
             }
+            Outcome::TooLarge { last } => self.cut(pending, last),
             Outcome::Aborted => self.put_back(pending),
         }
     }
@@ -725,24 +736,13 @@ impl Machine {
         self.version += 1;
     }
 
-    /// Has all that is not done offered again.
-    fn rewind(&mut self) {
-        self.rewinds = false;
-        self.is_hungry = false;
-        for pending in std::mem::take(&mut self.queue) {
-            if let Some(kept) = pending.kept() {
-                self.known.insert(pending.first, kept);
-            }
-        }
-        self.end = self.cursor;
-    }
-
     fn put_back(&mut self, pending: Pending) {
         let at = self.queue.partition_point(|it| it.first < pending.first);
         self.queue.insert(at, pending);
     }
 
-    fn is_done(&self, number: u64) -> bool {
+    /// Whether nothing is left to do for this event.
+    pub fn is_done(&self, number: u64) -> bool {
         let run = self.done.range(..=number).next_back();
         number <= self.cursor || run.is_some_and(|(_, last)| *last >= number)
     }

@@ -13,6 +13,7 @@ use steps::store::StoreWriter;
 use websub::signature::{Method as SignedBy, Secret};
 
 use super::attempts::Attempts;
+use super::delivery::BATCH_BYTES_MAX;
 use super::machine::Policy;
 use super::manage::Managed;
 use super::state::EndpointState;
@@ -87,6 +88,15 @@ impl EndpointPlan {
     /// Whether a user has made it by REST.
     pub fn is_of_user(&self) -> bool {
         matches!(self.destination, Destination::Subscribed(_))
+    }
+
+    /// The most bytes that the events of a batch may have. One that was begun before a change stays
+    /// as it is up to this: what the file lets batches of callers take of memory.
+    pub(super) fn batch_max(&self) -> usize {
+        match &self.destination {
+            Destination::Subscribed(it) => it.managed.batch_max() / self.policy.concurrent.max(1),
+            Destination::File { .. } | Destination::WebSub(_) => BATCH_BYTES_MAX as usize,
+        }
     }
 
     /// What a request needs at this time.

@@ -21,6 +21,7 @@ use super::machine::{Backoff, Order, Policy};
 use super::plan::{Destination, EndpointPlan};
 use super::post;
 use super::state::EndpointState;
+use super::subscriptions::record::ID_PREFIX;
 use super::view::ViewPlan;
 use crate::bounds;
 use crate::codes::BAD_WEBHOOK;
@@ -77,6 +78,14 @@ fn check_name(name: &str, span: Span, report: &mut Report) {
         report
             .error(BAD_WEBHOOK, span, message)
             .hint("a name has letters, digits, `-`, `_` and `.`, and at most 100 of them");
+    }
+    // Where an endpoint is, is noted under its name beside those of callers. At a start, notes of
+    // theirs are deleted that belong to no webhook any more.
+    if name.starts_with(ID_PREFIX) {
+        let message = format!("the name of an endpoint does not begin with `{ID_PREFIX}`");
+        report
+            .error(BAD_WEBHOOK, span, message)
+            .hint("webhooks that callers have made have such ids: choose another name");
     }
 }
 

@@ -5,6 +5,8 @@
 //! endpoint that refuses everything does not flood the topic; of one that a user has made there is
 //! at most one event a minute.
 
+use std::collections::VecDeque;
+
 use bytes::Bytes;
 use message::secret;
 use serde_json::{Value, json};
@@ -20,14 +22,17 @@ const USER_PACE: u64 = 60_000_000;
 /// How long nothing is published after that has failed.
 const AGAIN: u64 = 5_000_000;
 
+/// How many gaps of an endpoint are known again. There are seldom two at a time.
+const KNOWN_GAPS: usize = 8;
+
 /// An event for the operational topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ReportEvent {
     pub body: Bytes,
     /// The same when it is published again.
     pub key: Bytes,
-    /// Whether it says that the endpoint is disabled, which its record has then.
-    pub is_stop: bool,
+    /// Since when the endpoint is disabled, if it says that: its record has then that it was told.
+    pub disabled_since: Option<u64>,
 }
 
 /// Dead letters that the topic has not been told of.
@@ -48,8 +53,8 @@ pub(super) struct Reports {
     letters: Option<Letters>,
     /// Events that are gone.
     gap: Option<Span>,
-    /// The last gap that it was told of: each try to tell the endpoint is not another one.
-    last_gap: Option<(u64, u64)>,
+    /// The last gaps that were found: each try to tell the endpoint is not another one.
+    known_gaps: VecDeque<(u64, u64)>,
     /// What could not be published.
     unsent: Option<ReportEvent>,
     /// Whether something is being published.
@@ -71,9 +76,25 @@ impl Reports {
     /// These events are gone.
     pub fn add_gap(&mut self, span: Span) {
         let place = (span.first, span.last);
-        if self.last_gap.replace(place) != Some(place) {
-            self.gap = Some(span);
+        if self.known_gaps.contains(&place) {
+            return;
         }
+        if self.known_gaps.len() == KNOWN_GAPS {
+            self.known_gaps.pop_front();
+        }
+        self.known_gaps.push_back(place);
+        // One that waits for its turn is told with it.
+        self.gap = Some(self.gap.take().map_or(span, |it| joined(it, span)));
+    }
+
+    /// Nobody serves the endpoint from here on: each driver counts time from its own beginning.
+    pub fn stop_clock(&mut self, now: u64) {
+        self.next = self.next.saturating_sub(now);
+    }
+
+    /// Somebody serves it again.
+    pub fn start_clock(&mut self, now: u64) {
+        self.next = self.next.saturating_add(now);
     }
 
     /// When an event may be published, if one waits besides those that `has_stop` means.
@@ -115,7 +136,24 @@ impl Reports {
             (None, true) => now + USER_PACE,
             (None, false) => 0,
         };
-        self.unsent = failed.filter(|it| !it.is_stop);
+        self.unsent = failed.filter(|it| it.disabled_since.is_none());
+    }
+}
+
+/// Two gaps as one. It has as many events as both, and no more than lie between its bounds; nobody
+/// knows how many when that is not known of one of them.
+fn joined(one: Span, other: Span) -> Span {
+    let (first, last) = (one.first.min(other.first), one.last.max(other.last));
+    let most = usize::try_from(last + 1 - first).unwrap_or(usize::MAX);
+    let count = match (one.count, other.count) {
+        (0, _) | (_, 0) => 0,
+        (one, other) => most.min(one + other),
+    };
+    Span {
+        first,
+        last,
+        count,
+        is_batch: false,
     }
 }
 
@@ -169,7 +207,7 @@ impl Subject<'_> {
         ReportEvent {
             key: key(of.as_bytes()),
             body: text(&self.event("webhook.disabled", since, &more)),
-            is_stop: true,
+            disabled_since: Some(since),
         }
     }
 
@@ -185,7 +223,7 @@ impl Subject<'_> {
         ReportEvent {
             key: key(&body),
             body,
-            is_stop: false,
+            disabled_since: None,
         }
     }
 
@@ -200,7 +238,7 @@ impl Subject<'_> {
         ReportEvent {
             key: key(&body),
             body,
-            is_stop: false,
+            disabled_since: None,
         }
     }
 }
@@ -258,6 +296,34 @@ mod tests {
         assert_eq!(reports.due(false), None);
         reports.add_gap(span(5, 9));
         assert_eq!(reports.gap, Some(span(5, 9)));
+        reports.gap = None;
+        reports.add_gap(span(1, 4));
+        assert_eq!(reports.gap, None, "in turns with another one");
+    }
+
+    #[test]
+    fn a_gap_that_is_found_before_the_last_one_is_told_is_told_with_it() {
+        let mut reports = Reports::default();
+        reports.add_gap(span(5, 9));
+        reports.add_gap(span(12, 13));
+        let both = Span {
+            count: 7,
+            ..span(5, 13)
+        };
+        assert_eq!(reports.gap, Some(both));
+        // The same events again, and more of them.
+        reports.add_gap(span(5, 20));
+        assert_eq!(reports.gap, Some(span(5, 20)));
+        let unknown = Span {
+            count: 0,
+            ..span(4, 4)
+        };
+        reports.add_gap(unknown);
+        let all = Span {
+            count: 0,
+            ..span(4, 20)
+        };
+        assert_eq!(reports.gap, Some(all));
     }
 
     #[test]
@@ -265,7 +331,7 @@ mod tests {
         let event = ReportEvent {
             body: Bytes::from_static(b"{}"),
             key: Bytes::from_static(b"key"),
-            is_stop: false,
+            disabled_since: None,
         };
         let mut reports = Reports::default();
         reports.published(Some(event), (10, false));

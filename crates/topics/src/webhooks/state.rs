@@ -14,6 +14,7 @@ use tokio::sync::{Notify, oneshot};
 
 use super::machine::{Machine, Outcome, Range, Record, Stopped};
 use super::replay::Wanted;
+use super::reports::Reports;
 use crate::event::EventId;
 use crate::log::Slot;
 
@@ -209,6 +210,11 @@ struct Inner {
     /// Who is woken: the one who serves it, or wants to.
     bell: Option<(Arc<Bell>, usize)>,
     commands: Vec<Asked>,
+    /// What the operational topic has not been told of it, while nobody serves it.
+    reports: Option<Box<Reports>>,
+    /// Whether what is known of it is not on the disk: the last note before it was given back has
+    /// failed.
+    owes_note: bool,
     /// Why it has not got an event, until it has got the next one.
     trouble: Option<Box<str>>,
 }
@@ -319,6 +325,20 @@ impl EndpointState {
         }
     }
 
+    /// Leaves this to whoever serves it next: what the operational topic has not been told of it,
+    /// and whether what is stored of it has been noted.
+    pub(super) fn hand_over(&self, reports: Option<Box<Reports>>, is_noted: bool) {
+        let mut inner = self.inner();
+        inner.reports = reports;
+        inner.owes_note = !is_noted;
+    }
+
+    /// Takes what has been left: what has to be told of it, and whether a note is owed.
+    pub(super) fn take_over(&self) -> (Option<Box<Reports>>, bool) {
+        let mut inner = self.inner();
+        (inner.reports.take(), inner.owes_note)
+    }
+
     /// Has whoever serves it do something; the answer comes when that is done and on the disk.
     /// None when nobody does.
     pub fn ask(&self, command: Command) -> Option<oneshot::Receiver<()>> {
@@ -353,7 +373,11 @@ impl EndpointState {
             }
             Outcome::Refused => self.is_proven.store(true, Ordering::Relaxed),
             Outcome::Down { .. } | Outcome::Gone => self.is_proven.store(false, Ordering::Relaxed),
-            Outcome::Kept | Outcome::NotKept | Outcome::Lost | Outcome::Aborted => {}
+            Outcome::Kept
+            | Outcome::NotKept
+            | Outcome::Lost
+            | Outcome::TooLarge { .. }
+            | Outcome::Aborted => {}
         }
     }
 

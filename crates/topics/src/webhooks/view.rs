@@ -117,6 +117,14 @@ impl Shown {
         }
     }
 
+    /// How many bytes it has as a part of a request.
+    pub fn bytes(&self) -> usize {
+        match self.item() {
+            Item::Shown { bytes, .. } => bytes,
+            Item::LeftOut | Item::Failed { .. } => 0,
+        }
+    }
+
     /// Whether the view does not show it.
     pub fn is_left_out(&self) -> bool {
         matches!(self.content, ShownContent::LeftOut)
@@ -161,6 +169,19 @@ impl Shown {
             ShownContent::Failed(reason, document) => reason.len() + document.len(),
         };
         content + size_of::<Self>()
+    }
+}
+
+#[cfg(test)]
+impl Shown {
+    /// An event of this number whose document has so many bytes.
+    pub fn of_size(sequence: u64, size: usize) -> Rc<Self> {
+        let event = Event {
+            id: EventId { epoch: 1, sequence },
+            at_ms: 1000,
+            content: Content::Event(vec![b'1'; size].into()),
+        };
+        Rc::new(plain(Mode::Event, &event))
     }
 }
 

@@ -245,3 +245,25 @@ fn webhooks_of_users_are_told_with_their_owner_and_seldom() {
     assert_eq!(ops.all().len(), 1, "the others are counted for later");
     managed.stop();
 }
+
+#[test]
+fn what_is_told_of_a_users_webhook_has_nothing_of_where_its_address_leads() {
+    let (sink, ops) = (Sink::good(), Sink::good());
+    let mut managed = ManagedTopic::new(&[sink.backend.port()], "challenge: false", "");
+    managed.create(0, &json!({ "url": sink.url() }));
+    // Its port is not allowed any more.
+    managed.report(
+        &[ops.backend.port()],
+        "challenge: false, disable_after: 1s",
+        &endpoint("watch", &ops.url(), QUICK),
+    );
+    reload(managed.engine());
+    managed.publish("1");
+    let told = ops.wait_for(1).remove(0);
+    let told: Value = serde_json::from_slice(&told.body).unwrap();
+    assert_eq!(told["type"], "webhook.disabled");
+    assert_eq!(told["detail"], "the URL may not be called", "{told}");
+    let log = managed.stop();
+    assert!(log.contains("a webhook is disabled"), "{log}");
+    assert!(log.contains("egress"), "the log has the rest: {log}");
+}

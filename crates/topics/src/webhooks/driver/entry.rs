@@ -1,24 +1,25 @@
 //! One endpoint while it is served.
 
-use std::collections::VecDeque;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
-use super::super::machine::{Action, Item, Machine, Notice, Now, Range, Span, Stopped};
+use super::super::machine::{Action, Machine, Notice, Now, Outcome, Range, Span, Stopped};
 use super::super::plan::{EndpointPlan, Subscriber};
 use super::super::reports::{Letters, Reports};
 use super::super::state::{Bell, Command, EndpointState, Stored};
 use super::super::view::Shown;
+use super::held::Held;
 use super::{Page, Parcel, Report};
 use crate::event::EventId;
 use crate::log::Log;
 use crate::topic::Topic;
 use crate::view::Mode;
-
-/// How many bytes of events are held for an endpoint that it has been offered and not been sent.
-const HELD_MAX: usize = 256 << 10;
 
 /// An endpoint that belongs to this driver, or that it wants to have, until this is dropped.
 struct Claim {
@@ -52,8 +53,7 @@ pub(super) struct Entry {
     /// Absent while another one serves the endpoint.
     machine: Option<Machine>,
     /// What has been offered and not been sent.
-    held: VecDeque<Rc<Shown>>,
-    held_bytes: usize,
+    held: Held,
     /// What has been read for it alone.
     page: VecDeque<Rc<Shown>>,
     is_paging: bool,
@@ -80,7 +80,12 @@ pub(super) struct Entry {
     timer: Option<u64>,
     /// Who waits for the note of a version.
     asked: Vec<(u64, oneshot::Sender<()>)>,
+    /// Why something has failed last, as logs say it.
     last_failure: Option<String>,
+    /// The same as owners and the operational topic are told it.
+    pub last_told: Option<String>,
+    /// Why requests have been refused last, by their first event: others fail meanwhile.
+    refusals: BTreeMap<u64, String>,
     /// What the operational topic is told of it, once there is something.
     pub reports: Option<Box<Reports>>,
     /// The cursor of the record that was made last.
@@ -94,8 +99,7 @@ impl Entry {
             view,
             claim: None,
             machine: None,
-            held: VecDeque::new(),
-            held_bytes: 0,
+            held: Held::default(),
             page: VecDeque::new(),
             is_paging: false,
             waits_for_host: false,
@@ -111,6 +115,8 @@ impl Entry {
             timer: None,
             asked: Vec::new(),
             last_failure: None,
+            last_told: None,
+            refusals: BTreeMap::new(),
             reports: None,
             recorded: u64::MAX,
         }
@@ -123,7 +129,8 @@ impl Entry {
 
     /// The same, and nothing is under way.
     pub fn is_idle(&self) -> bool {
-        self.machine.as_ref().is_some_and(|it| !it.is_busy())
+        let is_told_of = self.reports.as_ref().is_some_and(|it| it.is_under_way);
+        self.machine.as_ref().is_some_and(|it| !it.is_busy()) && !is_told_of
     }
 
     /// Whether one that is retired can go: nothing is under way, and its record is written.
@@ -139,12 +146,19 @@ impl Entry {
         self.is_behind
     }
 
-    /// Gives the endpoint back.
-    pub fn release(&mut self) {
-        self.machine = None;
+    /// Gives the endpoint back, when what is stored of it has been noted or that has failed. What
+    /// has been asked for is done in any case, and is answered only when it is noted.
+    pub fn release(&mut self, is_noted: bool, now: Now) {
+        if self.machine.take().is_some() {
+            let mut reports = self.reports.take();
+            if let Some(reports) = &mut reports {
+                reports.stop_clock(now.us);
+            }
+            self.plan.state.hand_over(reports, is_noted);
+        }
         self.claim = None;
-        // What was asked for has been noted, or has failed with the note.
-        for (_, answer) in self.asked.drain(..) {
+        for (_, answer) in self.asked.drain(..).filter(|_| is_noted) {
+            // Whoever has asked may have left.
             let _ = answer.send(());
         }
     }
@@ -162,9 +176,17 @@ impl Entry {
         }
         let is_chain = self.plan.policy.batch.is_some() || self.plan.view.mode == Mode::Patch;
         state.set_chain(is_chain);
-        let machine = restore(&self.plan, log, now);
+        let mut machine = restore(&self.plan, log, now);
         state.show(&machine);
+        let (reports, owes_note) = state.take_over();
+        if owes_note {
+            machine.owe_note();
+        }
         self.machine = Some(machine);
+        self.reports = reports.map(|mut it| {
+            it.start_clock(now.us);
+            it
+        });
         true
     }
 
@@ -177,14 +199,7 @@ impl Entry {
             match command {
                 Command::Pause => machine.pause(),
                 Command::Resume => machine.resume(),
-                Command::Replay(range) => {
-                    machine.replay(range);
-                    // It wants what comes next no more, and what is offered again is held again.
-                    self.is_waiting = false;
-                    self.held.clear();
-                    self.held_bytes = 0;
-                    self.page.clear();
-                }
+                Command::Replay(range) => machine.replay(range),
             }
             if machine.is_dirty() {
                 let (_, version) = machine.record(now);
@@ -248,18 +263,14 @@ impl Entry {
 
     /// Offers it an event.
     pub fn offer(&mut self, shown: &Rc<Shown>, now: Now) {
-        let item = shown.item();
-        if let Some(machine) = &mut self.machine {
-            machine.offer(item, now);
-        }
-        let bytes = match item {
-            Item::LeftOut => return,
-            Item::Shown { bytes, .. } => bytes,
-            Item::Failed { .. } => 0,
+        let Some(machine) = &mut self.machine else {
+            return;
         };
-        if self.held_bytes + bytes <= HELD_MAX || self.held.is_empty() {
-            self.held_bytes += bytes;
-            self.held.push_back(Rc::clone(shown));
+        // What is done comes by again after a rewind. Nobody would take it.
+        let is_done = machine.is_done(shown.id.sequence);
+        machine.offer(shown.item(), now);
+        if !is_done && !shown.is_left_out() {
+            self.held.push(shown);
         }
     }
 
@@ -268,30 +279,33 @@ impl Entry {
         let Some(machine) = &mut self.machine else {
             return Action::Wait(None);
         };
+        let next = machine.next();
         let action = machine.poll(now);
+        let is_rewound = machine.next() < next;
         self.waits_for_note = action == Action::Note;
+        if is_rewound {
+            self.forget_offered();
+        }
         action
+    }
+
+    /// All that is not done is offered again: it is held again then, and what comes next in the
+    /// ring is not what the endpoint wants.
+    fn forget_offered(&mut self) {
+        self.is_waiting = false;
+        self.held = Held::default();
+        self.page = VecDeque::new();
     }
 
     /// Events of it with what is held of them.
     pub fn parcel(&mut self, topic: &Arc<Topic>, span: Span) -> Parcel {
-        let mut shown = Vec::new();
-        let is_in = |it: &Rc<Shown>| (span.first..=span.last).contains(&it.id.sequence);
-        while shown.len() < span.count
-            && let Some(at) = self.held.iter().position(is_in)
-        {
-            if let Some(one) = self.held.remove(at) {
-                if let Item::Shown { bytes, .. } = one.item() {
-                    self.held_bytes = self.held_bytes.saturating_sub(bytes);
-                }
-                shown.push(one);
-            }
-        }
+        let machine = self.machine.as_ref();
         Parcel {
             topic: Arc::clone(topic),
             plan: Arc::clone(&self.plan),
             span,
-            shown,
+            done: machine.map_or_else(Vec::new, |it| it.done_within(span)),
+            shown: self.held.take(span),
         }
     }
 
@@ -300,10 +314,10 @@ impl Entry {
         self.machine.as_ref()?.unreported()
     }
 
-    /// The operational topic has been told that it is disabled.
-    pub fn set_reported(&mut self) {
+    /// The operational topic has been told that it is disabled since then.
+    pub fn set_reported(&mut self, since: u64) {
         if let Some(machine) = &mut self.machine {
-            machine.set_reported();
+            machine.set_reported(since);
         }
     }
 
@@ -321,21 +335,29 @@ impl Entry {
         }
     }
 
-    /// Why something has failed last.
-    pub fn last_failure(&self) -> String {
-        self.last_failure.clone().unwrap_or_default()
+    /// Why the request that begins with this event has been refused, as its owner is told it.
+    pub fn refusal(&self, first: u64) -> String {
+        let known = self.refusals.get(&first).cloned();
+        known.unwrap_or_else(|| "refused before a restart or a change".to_owned())
     }
 
     /// Takes what an action has come to.
     pub fn finished(&mut self, (number, report): (u64, Report), now: Now, random: f64) {
         if report.reason.is_some() {
             self.last_failure = report.reason;
+            self.last_told.clone_from(&report.told);
         }
         let Some(machine) = &mut self.machine else {
             return;
         };
         self.plan.state.note_outcome(&report.outcome);
+        if let Some(first) = machine.first_of(number)
+            && report.outcome == Outcome::Refused
+        {
+            self.refusals.insert(first, report.told.unwrap_or_default());
+        }
         machine.finished(number, report.outcome, now, random);
+        self.refusals.retain(|first, _| !machine.is_done(*first));
         let notices = machine.take_notices();
         for notice in notices {
             self.tell(notice);
@@ -419,8 +441,7 @@ impl Entry {
         };
         self.plan.state.show(machine);
         if machine.down().is_some() || machine.stopped().is_some() {
-            self.held = VecDeque::new();
-            self.held_bytes = 0;
+            self.held = Held::default();
             self.page = VecDeque::new();
         }
         machine.is_dirty() && !std::mem::replace(&mut self.is_dirty, true)

@@ -21,9 +21,9 @@ pub(super) enum Message {
     Extended(usize, Option<Viewer>, Page),
     /// Records of these versions have been written.
     Noted(Vec<(usize, u64)>, Result<(), String>),
-    /// Whether an event about an endpoint that says that it is disabled, or another one, has been
-    /// published; the event when it has not.
-    Reported(usize, bool, Option<ReportEvent>),
+    /// An event about an endpoint has been published, which says that it is disabled since then or
+    /// something else; the event when it has not.
+    Reported(usize, Option<u64>, Option<ReportEvent>),
 }
 
 impl Message {

@@ -202,9 +202,9 @@ impl Driver {
             self.behind = self.behind.saturating_sub(1);
         }
         let was_taken = entry.is_taken();
-        entry.release();
+        // Its record is written, or goes with it.
+        entry.release(true, now);
         let (state, is_deleted) = (Arc::clone(&entry.plan.state), entry.is_deleted);
-        let reports = entry.reports.take();
         drop(entry);
         if self.passing.by_name.get(&state.name) == Some(&at) {
             self.passing.by_name.remove(&state.name);
@@ -225,11 +225,6 @@ impl Driver {
         let known = managed.and_then(|it| it.subscriptions.get(&state.name));
         if let Some(known) = known {
             self.add_known(&known);
-        }
-        // What has not been told of it is told by the one in its place.
-        let at = self.passing.by_name.get(&state.name).copied();
-        if let Some(entry) = at.and_then(|at| self.entries.get_mut(at)) {
-            entry.reports = reports;
         }
     }
 }

@@ -28,12 +28,12 @@ impl Driver {
         let Some(event) = entry.take_report(&self.topic, now) else {
             return;
         };
-        let fallback = Message::Reported(at, event.is_stop, Some(event.clone()));
+        let since = event.disabled_since;
+        let fallback = Message::Reported(at, since, Some(event.clone()));
         self.inbox.spawn(services, fallback, move |services| {
             Box::pin(async move {
-                let is_stop = event.is_stop;
                 let failed = publish(&target, event, services).await;
-                Message::Reported(at, is_stop, failed)
+                Message::Reported(at, since, failed)
             })
         });
     }
@@ -41,12 +41,12 @@ impl Driver {
     /// What has come of an event.
     pub(super) fn reported(
         &mut self,
-        (at, is_stop): (usize, bool),
+        (at, since): (usize, Option<u64>),
         failed: Option<ReportEvent>,
         now: Now,
     ) {
         if let Some(entry) = self.entries.get_mut(at) {
-            entry.reported(is_stop, failed, now);
+            entry.reported(since, failed, now);
         }
         self.wake(at);
     }
@@ -92,19 +92,18 @@ impl Entry {
 
     fn take_report(&mut self, topic: &Topic, now: Now) -> Option<ReportEvent> {
         let stop = self.unreported();
-        let failure = self.last_failure();
         let subject = Subject {
             plan: &self.plan,
             now_ms: now.wall_ms,
-            failure: &failure,
+            failure: self.last_told.as_deref().unwrap_or_default(),
         };
         let reports = self.reports.get_or_insert_default();
         reports.take(&subject, stop, |it| topic.id(it))
     }
 
-    fn reported(&mut self, is_stop: bool, failed: Option<ReportEvent>, now: Now) {
-        if is_stop && failed.is_none() {
-            self.set_reported();
+    fn reported(&mut self, since: Option<u64>, failed: Option<ReportEvent>, now: Now) {
+        if let Some(since) = since.filter(|_| failed.is_none()) {
+            self.set_reported(since);
         }
         let is_of_user = self.plan.is_of_user();
         let reports = self.reports.get_or_insert_default();

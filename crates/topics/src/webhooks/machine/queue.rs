@@ -197,7 +197,9 @@ mod tests {
         assert_eq!(machine.unreported(), unreported);
         let mut machine = again(&machine, None);
         assert_eq!(machine.unreported(), unreported, "after a restart");
-        machine.set_reported();
+        machine.set_reported(4);
+        assert_eq!(machine.unreported(), unreported, "that was another time");
+        machine.set_reported(5);
         assert_eq!(machine.unreported(), None);
         let mut machine = again(&machine, None);
         assert_eq!(machine.unreported(), None, "after another one");

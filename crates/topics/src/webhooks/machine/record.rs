@@ -237,6 +237,11 @@ impl Machine {
         (record, self.version)
     }
 
+    /// What it has been restored from is not on the disk.
+    pub fn owe_note(&mut self) {
+        self.version += 1;
+    }
+
     /// Whether something has changed that has not been noted.
     pub fn is_dirty(&self) -> bool {
         self.version != self.noted

@@ -234,10 +234,18 @@ impl World {
             is_letter,
         } = self.under_way.swap_remove(at);
         let is_lost = span.first < self.first && !is_gap && self.random.is_one_of(2);
+        let is_batch = !is_gap && !is_letter && span.first < span.last;
+        let is_cut = !is_good && is_batch && self.random.is_one_of(8);
         let outcome = match (is_letter, is_good, self.random.below(12)) {
             (true, true, _) | (true, false, 0..9) => Outcome::Kept,
             (true, false, _) => Outcome::NotKept,
             _ if is_lost => Outcome::Lost,
+            _ if is_cut => {
+                // After a crash it may have the bounds that it had.
+                self.bounds.remove(&span.first);
+                let last = span.first + self.random.below(span.last - span.first);
+                Outcome::TooLarge { last }
+            }
             (false, true, _) => Outcome::Delivered,
             (false, false, 0..5) => Outcome::Delivered,
             (false, false, 5 | 6) => Outcome::Down {
@@ -825,4 +833,73 @@ fn a_gap_is_told_by_itself_and_skipped_when_it_is_refused() {
     }
     assert_eq!(machine.cursor(), 4);
     assert_eq!(machine.take_notices().last(), Some(&Notice::GapSkipped));
+}
+
+/// What is sent of a batch, once its bounds are noted.
+fn sent_as_noted(machine: &mut Machine, now: Now) -> (u64, Span) {
+    assert_eq!(machine.poll(now), Action::Note);
+    let (_, version) = machine.record(now);
+    machine.noted(version);
+    match machine.poll(now) {
+        Action::Send { number, span, .. } => (number, span),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn batches_of(count: usize, order: Order) -> Policy {
+    Policy {
+        batch: Some(Batch {
+            count,
+            bytes: 1000,
+            time: 100,
+        }),
+        ..policy(order)
+    }
+}
+
+#[test]
+fn a_batch_that_has_become_too_large_is_cut_and_its_rest_comes_behind_it() {
+    let mut machine = with_events(batches_of(4, Order::All), 4, at(0));
+    let (number, span) = sent_as_noted(&mut machine, at(0));
+    assert_eq!((span.first, span.last), (1, 4));
+    machine.finished(number, Outcome::TooLarge { last: 2 }, at(0), 0.0);
+    assert_eq!(
+        (machine.poll(at(0)), machine.next()),
+        (Action::Wait(None), 1)
+    );
+    for _ in 0..4 {
+        let (bytes, key) = (10, None);
+        machine.offer(Item::Shown { bytes, key }, at(0));
+    }
+    let (number, span) = sent_as_noted(&mut machine, at(0));
+    assert_eq!((span.first, span.last, span.count), (1, 2, 2));
+    machine.finished(number, Outcome::Delivered, at(0), 0.0);
+    assert_eq!(machine.poll(at(0)), Action::Wait(Some(100)), "for others");
+    let (number, span) = sent_as_noted(&mut machine, at(100));
+    assert_eq!((span.first, span.last, span.count), (3, 4, 2));
+    machine.finished(number, Outcome::Delivered, at(100), 0.0);
+    assert_eq!(machine.cursor(), 4);
+}
+
+#[test]
+fn a_batch_knows_what_is_done_between_its_bounds() {
+    let mut machine = with_events(policy(Order::None), 4, at(0));
+    let begun: Vec<(u64, u64)> = (0..4).map(|_| sent(machine.poll(at(0)))).collect();
+    for (number, first) in begun {
+        let outcome = match first {
+            2 | 3 => Outcome::Delivered,
+            _ => Outcome::Aborted,
+        };
+        machine.finished(number, outcome, at(0), 0.0);
+    }
+    let (record, _) = machine.record(at(0));
+    let batched = Arc::new(batches_of(2, Order::None));
+    let mut machine = Machine::restore(batched, machine.cursor(), &record, at(0));
+    while machine.next() <= 4 {
+        let (bytes, key) = (10, None);
+        machine.offer(Item::Shown { bytes, key }, at(0));
+    }
+    let (_, span) = sent_as_noted(&mut machine, at(0));
+    assert_eq!((span.first, span.last, span.count), (1, 4, 2));
+    assert_eq!(machine.done_within(span), [(2, 3)]);
 }

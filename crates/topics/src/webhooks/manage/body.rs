@@ -165,8 +165,10 @@ impl Members {
         (delivery, headers): (Map<String, Value>, Option<Value>),
         managed: &Managed,
     ) -> Result<(), Fault> {
-        let (says_delivery, says_concurrent) =
-            (!delivery.is_empty(), delivery.contains_key("concurrent"));
+        let says_delivery = !delivery.is_empty();
+        // `null` has it as it is where nothing is said.
+        let concurrent = delivery.get("concurrent");
+        let says_concurrent = concurrent.is_some_and(|it| !it.is_null());
         let before = wishes::said(&self.delivery, &self.view);
         let new = wishes::header_patch(headers, &mut self.headers)?;
         let mut said = wishes::decode((before, delivery), new, self.view.mode)?;

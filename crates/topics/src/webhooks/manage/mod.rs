@@ -134,6 +134,11 @@ impl Managed {
         self.challenges
     }
 
+    /// The most bytes that all batches of a webhook in progress may have together.
+    pub(in crate::webhooks) fn batch_max(&self) -> usize {
+        self.batch_max
+    }
+
     fn bounds(&self) -> Bounds {
         Bounds {
             per_caller: self.per_caller,

@@ -1,7 +1,13 @@
 //! What callers may not have: too much, what is not allowed, and the engine as a weapon.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
 use serde_json::json;
 
+use super::super::Sink;
 use super::{ANN, Ask, BOB, Managed, OPS, Receiver, parsed, text_of, wait_long};
 
 #[test]
@@ -282,5 +288,40 @@ fn each_operation_of_the_document_is_served() {
         }
     }
     assert_eq!(count, 13);
+    managed.stop();
+}
+
+#[test]
+fn webhooks_that_wait_for_a_place_at_their_host_are_paused_at_once() {
+    let is_over = Arc::new(AtomicBool::new(false));
+    let begun = Arc::new(AtomicUsize::new(0));
+    let (over, count) = (Arc::clone(&is_over), Arc::clone(&begun));
+    let sink = Sink::answering(move |_, _| {
+        count.fetch_add(1, Ordering::Relaxed);
+        let start = Instant::now();
+        while !over.load(Ordering::Relaxed) && start.elapsed() < Duration::from_secs(15) {
+            thread::sleep(Duration::from_millis(10));
+        }
+        (200, String::new())
+    });
+    let manage = "challenge: false, per_caller: 100";
+    let mut managed = Managed::new(&[sink.backend.port()], manage, "");
+    // More than may be asked at a time of those that have not taken anything.
+    let hooks: Vec<String> = (0..80)
+        .map(|_| {
+            let made = managed.create(ANN, &json!({ "url": sink.url() }));
+            text_of(&made, "id").to_owned()
+        })
+        .collect();
+    managed.publish("1");
+    wait_long("the places are taken", || {
+        begun.load(Ordering::Relaxed) >= 32
+    });
+    thread::sleep(Duration::from_millis(200));
+    assert!(begun.load(Ordering::Relaxed) < hooks.len(), "some wait");
+    for hook in &hooks {
+        assert_eq!(managed.act(ANN, hook, "pause").status, 200);
+    }
+    is_over.store(true, Ordering::Relaxed);
     managed.stop();
 }

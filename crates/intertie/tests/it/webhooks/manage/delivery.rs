@@ -385,6 +385,36 @@ fn a_changed_batch_is_finished_as_it_was_begun() {
 }
 
 #[test]
+fn a_batch_that_a_change_has_made_too_large_is_cut() {
+    let (sink, is_open) = Sink::closed();
+    let mut managed = managed(&[sink.backend.port()], "batch_max: 1MiB");
+    let said = json!({ "select": ".n", "batch": { "count": 4, "time": "1h" } });
+    let hook = managed.create(ANN, &with(sink.url(), &said));
+    let hook = text_of(&hook, "id").to_owned();
+    let pad = "x".repeat(400 << 10);
+    let ids: Vec<String> = (0..4)
+        .map(|it| managed.publish(&format!("{{\"n\":{it},\"pad\":\"{pad}\"}}")))
+        .collect();
+    wait_long("the batch has been tried", || !sink.all().is_empty());
+    let whole = json!({ "select": null, "batch": null });
+    managed.patched(&hook, &whole);
+    is_open.store(true, Ordering::Relaxed);
+    let taken = sink.wait_for(3);
+    let came: Vec<String> = taken.iter().map(id).collect();
+    assert_eq!(
+        came,
+        [
+            format!("{}_{}", ids[0], ids[1]),
+            ids[2].clone(),
+            ids[3].clone()
+        ]
+    );
+    let both: Value = serde_json::from_slice(&taken[0].body).unwrap();
+    assert_eq!((&both[0]["n"], &both[1]["n"]), (&json!(0), &json!(1)));
+    managed.stop();
+}
+
+#[test]
 fn an_order_takes_what_belongs_to_it_along() {
     let sink = Sink::answering(|_, received| {
         if text(received).contains("slow") {
@@ -420,6 +450,12 @@ fn an_order_takes_what_belongs_to_it_along() {
     // Where nothing is said there are as many as the file lets callers have.
     let none = managed.patched(&hook, &json!({ "ordered": false }));
     assert_eq!(none["concurrent"], 5);
+    assert_eq!(
+        managed.patched(&hook, &json!({ "concurrent": 2 }))["concurrent"],
+        2
+    );
+    let reset = managed.patched(&hook, &json!({ "concurrent": null }));
+    assert_eq!(reset["concurrent"], 5);
     assert_eq!(managed.patch(&hook, &json!({ "key": ".a" })).status, 400);
     let same = managed.patched(&hook, &json!({ "description": "new" }));
     assert_eq!(same["concurrent"], 5);

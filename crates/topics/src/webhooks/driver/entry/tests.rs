@@ -1,0 +1,238 @@
+//! One endpoint, and what it holds, over losses, stops and changes.
+
+use component::egress::Origins;
+use component::tls::UpstreamTls;
+
+use super::super::super::machine::{Backoff, Batch, Order, Outcome, Policy};
+use super::super::super::plan::Destination;
+use super::super::super::state::{Counts, TABLE};
+use super::super::super::view::ViewPlan;
+use super::*;
+use crate::source::Start;
+
+const NOW: Now = Now {
+    us: 1_000_000,
+    wall_ms: 1_700_000_000_000,
+};
+
+fn view() -> ViewPlan {
+    ViewPlan {
+        mode: Mode::Event,
+        filter: None,
+        select: None,
+        key: None,
+        cloudevents: None,
+        source: "/topics/orders".into(),
+        result_max: 1 << 20,
+        is_text: false,
+    }
+}
+
+fn subscriber() -> Subscriber {
+    Subscriber {
+        origins: Origins::new(UpstreamTls::default(), None),
+        url: "https://receiver.example/".into(),
+        host: "receiver.example".into(),
+        links: "".into(),
+        media_type: "application/json".into(),
+        signed: None,
+        gone: Arc::new(|| {}),
+    }
+}
+
+/// An endpoint that has got nothing yet of a topic whose first event has the number 1.
+fn entry(order: Order, batch: Option<Batch>) -> Entry {
+    let policy = Arc::new(Policy {
+        order,
+        concurrent: if order == Order::All { 1 } else { 4 },
+        batch,
+        throttle: None,
+        backoff: Backoff {
+            delay: 1_000_000,
+            factor: 2.0,
+            delay_max: 60_000_000,
+            jitter: 0.0,
+        },
+        times: 0,
+        disable_after: 3_600_000,
+        drops: false,
+    });
+    let topic: Arc<str> = "orders".into();
+    let id = EventId {
+        epoch: 1,
+        sequence: 0,
+    };
+    let stored = (Stored::at(id), &Arc::<Counts>::default());
+    let of = (&topic, &Arc::default());
+    let plan = EndpointPlan {
+        state: EndpointState::unlisted(of, (TABLE, "shop".into()), stored),
+        view: Arc::new(view()),
+        policy: Arc::clone(&policy),
+        destination: Destination::WebSub(subscriber()),
+        timeout: std::time::Duration::from_secs(1),
+        letters: None,
+        attempts: None,
+        start: Start::Latest,
+    };
+    let mut entry = Entry::new(Arc::new(plan), 0);
+    entry.machine = Some(Machine::new(policy, 1));
+    entry
+}
+
+fn offer(entry: &mut Entry, numbers: std::ops::RangeInclusive<u64>) {
+    for number in numbers {
+        assert_eq!(entry.wanted(), Some(number));
+        entry.offer(&Shown::of_size(number, 10), NOW);
+    }
+}
+
+/// What is sent, once all has been noted that has to be.
+fn sent(entry: &mut Entry) -> (u64, Span) {
+    let mut action = entry.next_action(NOW);
+    if action == Action::Note
+        && let Some(machine) = &mut entry.machine
+    {
+        let (_, version) = machine.record(NOW);
+        machine.noted(version);
+        action = entry.next_action(NOW);
+    }
+    match action {
+        Action::Send { number, span, .. } | Action::SendGap { number, span } => (number, span),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn numbers(shown: &[Rc<Shown>]) -> Vec<u64> {
+    shown.iter().map(|it| it.id.sequence).collect()
+}
+
+#[test]
+fn what_is_offered_again_after_a_loss_is_held_once() {
+    let batch = Batch {
+        count: 3,
+        bytes: 1000,
+        time: 1,
+    };
+    let mut entry = entry(Order::All, Some(batch));
+    offer(&mut entry, 1..=3);
+    let (number, span) = sent(&mut entry);
+    assert_eq!(numbers(&entry.held.take(span)), [1, 2, 3]);
+    offer(&mut entry, 4..=5);
+    entry.is_waiting = true;
+    entry.finished((number, Outcome::Lost.into()), NOW, 0.0);
+    assert_eq!(entry.next_action(NOW), Action::Wait(None));
+    assert_eq!(entry.wanted(), Some(1), "it waits for nothing new");
+    // The log has the first two no more.
+    entry.is_paging = true;
+    entry.paged(Page::Gone { first: 3 }, NOW);
+    offer(&mut entry, 3..=5);
+    let (number, gap) = sent(&mut entry);
+    offer(&mut entry, 6..=6);
+    assert_eq!((gap.first, gap.last), (1, 2));
+    entry.finished((number, Outcome::Delivered.into()), NOW, 0.0);
+    let (number, span) = sent(&mut entry);
+    assert_eq!(numbers(&entry.held.take(span)), [3]);
+    entry.finished((number, Outcome::Delivered.into()), NOW, 0.0);
+    let (_, span) = sent(&mut entry);
+    assert_eq!((span.first, span.last, span.count), (4, 6, 3));
+    assert_eq!(numbers(&entry.held.take(span)), [4, 5, 6]);
+}
+
+#[test]
+fn one_that_is_resumed_wants_what_it_has_not_got() {
+    let mut entry = entry(Order::All, None);
+    offer(&mut entry, 1..=1);
+    let (number, _) = sent(&mut entry);
+    entry.is_waiting = true;
+    let down = Outcome::Down { retry_after: None };
+    entry.finished((number, down.into()), NOW, 0.0);
+    entry.machine.as_mut().unwrap().pause();
+    assert_eq!(entry.next_action(NOW), Action::Wait(None));
+    entry.machine.as_mut().unwrap().resume();
+    assert_eq!(entry.wanted(), Some(1));
+}
+
+#[test]
+fn what_is_done_is_not_held_when_it_comes_by_again() {
+    let mut entry = entry(Order::None, None);
+    offer(&mut entry, 1..=3);
+    let begun: Vec<(u64, Span)> = (0..3).map(|_| sent(&mut entry)).collect();
+    for (number, span) in begun {
+        entry.held.take(span);
+        let outcome = match span.first {
+            2 => Outcome::Delivered,
+            _ => Outcome::Lost,
+        };
+        entry.finished((number, outcome.into()), NOW, 0.0);
+    }
+    assert_eq!(entry.next_action(NOW), Action::Wait(None));
+    offer(&mut entry, 1..=3);
+    let span = Span {
+        first: 1,
+        last: 3,
+        count: 3,
+        is_batch: true,
+    };
+    assert_eq!(numbers(&entry.held.take(span)), [1, 3]);
+}
+
+fn failed(outcome: Outcome, reason: &str) -> Report {
+    let mut report: Report = outcome.into();
+    report.reason = Some(format!("{reason}, and what only logs have"));
+    report.told = Some(reason.to_owned());
+    report
+}
+
+#[test]
+fn a_dead_letter_has_the_reason_of_its_own_event() {
+    let mut entry = entry(Order::None, None);
+    offer(&mut entry, 1..=2);
+    let (one, other) = (sent(&mut entry), sent(&mut entry));
+    let refused = failed(Outcome::Refused, "status 404");
+    entry.finished((one.0, refused), NOW, 0.0);
+    let down = Outcome::Down { retry_after: None };
+    entry.finished((other.0, failed(down, "time-out")), NOW, 0.0);
+    let Action::Bury { number, span, .. } = entry.next_action(NOW) else {
+        panic!("it is no dead letter");
+    };
+    assert_eq!(span.first, 1);
+    assert_eq!(entry.refusal(1), "status 404");
+    assert_eq!(entry.last_told.as_deref(), Some("time-out"));
+    entry.finished((number, Outcome::Kept.into()), NOW, 0.0);
+    assert!(entry.refusals.is_empty(), "it is not needed any more");
+}
+
+fn letters() -> Letters {
+    Letters {
+        count: 1,
+        event: "1-1".to_owned(),
+        reason: "status 404".to_owned(),
+        store: None,
+    }
+}
+
+#[test]
+fn what_has_not_been_told_of_it_is_left_to_the_one_that_serves_it_next() {
+    let mut entry = entry(Order::All, None);
+    entry.add_letters(Some(letters()));
+    assert!(entry.is_idle());
+    entry.reports.as_mut().unwrap().is_under_way = true;
+    assert!(!entry.is_idle(), "it may have to be told again");
+    entry.reports.as_mut().unwrap().is_under_way = false;
+    entry.release(true, NOW);
+    let (reports, owes_note) = entry.plan.state.take_over();
+    assert_eq!(reports.unwrap().due(false), Some(0));
+    assert!(!owes_note && entry.plan.state.take_over().0.is_none());
+}
+
+#[test]
+fn what_was_asked_for_is_not_answered_when_its_note_has_failed() {
+    for is_noted in [true, false] {
+        let mut entry = entry(Order::All, None);
+        let (answer, mut answered) = oneshot::channel();
+        entry.asked.push((1, answer));
+        entry.release(is_noted, NOW);
+        assert_eq!(answered.try_recv().is_ok(), is_noted);
+        assert_eq!(entry.plan.state.take_over().1, !is_noted);
+    }
+}

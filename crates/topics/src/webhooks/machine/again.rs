@@ -1,0 +1,37 @@
+//! What is offered again: all that is not done, when some of it is not what it was.
+
+use super::queue::Pending;
+use super::{Machine, Span};
+
+impl Machine {
+    /// Has all that is not done offered again.
+    pub(super) fn rewind(&mut self) {
+        self.rewinds = false;
+        self.is_hungry = false;
+        for pending in std::mem::take(&mut self.queue) {
+            if let Some(kept) = pending.kept() {
+                self.known.insert(pending.first, kept);
+            }
+        }
+        self.end = self.cursor;
+    }
+
+    /// Ends a batch with this event, since a change has made it too large. The events behind it are
+    /// offered again, and sent as those are that have not been begun.
+    pub(super) fn cut(&mut self, mut pending: Pending, last: u64) {
+        if (pending.first..pending.last).contains(&last) {
+            self.version += 1;
+            pending.last = last;
+            pending.version = self.version;
+        }
+        self.put_back(pending);
+        self.rewinds = true;
+    }
+
+    /// What is done already between the bounds of a span: first and last of each run.
+    pub fn done_within(&self, span: Span) -> Vec<(u64, u64)> {
+        let runs = self.done.range(..=span.last);
+        let runs = runs.filter(|(_, last)| **last >= span.first);
+        runs.map(|(first, last)| (*first, *last)).collect()
+    }
+}
