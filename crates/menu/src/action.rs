@@ -30,12 +30,33 @@ pub(crate) struct Action {
     /// The session at its screen: as it was before its steps, or is behind them.
     #[serde(rename = "v")]
     pub session: String,
+    /// How often its steps have been begun again.
+    #[serde(rename = "n", default, skip_serializing_if = "is_zero")]
+    pub repeats: u32,
     /// How often its result could not be shown.
     #[serde(rename = "f", default)]
     pub failures: u32,
     /// That its result has been given to the gateway.
     #[serde(rename = "t", default, skip_serializing_if = "Option::is_none")]
     pub told: Option<Told>,
+}
+
+#[allow(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "what `skip_serializing_if` calls"
+)]
+fn is_zero(count: &u32) -> bool {
+    *count == 0
+}
+
+/// One of the times that the steps of an action are begun. What somebody has heard of one says
+/// nothing about the next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Attempt {
+    /// The id of the action.
+    pub id: String,
+    /// How often it had been begun again.
+    pub repeats: u32,
 }
 
 /// That the gateway has taken the result of an action. The phone may not have shown it.
@@ -58,10 +79,40 @@ const TOLD_AGAIN: Duration = Duration::from_secs(30);
 const FAILURES_MAX: u32 = 3;
 
 impl Action {
+    /// The attempt that it is noted of.
+    pub fn attempt(&self) -> Attempt {
+        Attempt {
+            id: self.id.clone(),
+            repeats: self.repeats,
+        }
+    }
+
+    /// Whether this is the attempt.
+    pub fn is(&self, attempt: &Attempt) -> bool {
+        self.id == attempt.id && self.repeats == attempt.repeats
+    }
+
+    /// Whether it is over since its result has been seen, or since it has been given up: one that
+    /// was begun again meanwhile, or has come to its end, has not.
+    pub fn is_over(&self, seen: Option<&Attempt>, given_up: Option<&Attempt>) -> bool {
+        let is = |attempt: Option<&Attempt>| attempt.is_some_and(|it| self.is(it));
+        let may_be_seen = self.progress == Progress::Done || self.told.is_some();
+        (may_be_seen && is(seen)) || (self.progress == Progress::Unsure && is(given_up))
+    }
+
     /// Whether its subscriber has seen what became of it: a key of the session in which it was told
-    /// shows that, and so does it that nobody has dialled again for a while. `dials` says whether
-    /// this message has begun the session.
-    pub fn is_seen(&self, session: &str, dials: bool, now: Duration) -> bool {
+    /// shows that, and so does it that nobody has dialled again for a while. `shown` is the id of
+    /// the action whose result the session had shown before this message, `dials` says whether this
+    /// has begun it.
+    pub fn is_seen(
+        &self,
+        (session, shown): (&str, Option<&str>),
+        dials: bool,
+        now: Duration,
+    ) -> bool {
+        if self.progress == Progress::Done && shown == Some(&*self.id) {
+            return true;
+        }
         let Some(told) = &self.told else { return false };
         let since = now.saturating_sub(Duration::from_millis(told.at));
         told.session == session || !dials || since >= TOLD_AGAIN
@@ -102,16 +153,29 @@ pub(crate) enum Meeting {
     Unsure,
 }
 
-/// What is met. `runs` tells whether the steps of the noted action run anywhere; `heard` is the id
-/// of the action whose `unsure` screen the session has shown.
-pub(crate) fn meet(noted: Option<&Action>, runs: bool, heard: Option<&str>, at: At<'_>) -> Meeting {
+/// What is met. `runs` tells whether steps of an action of the subscriber run anywhere; `heard` is
+/// the attempt whose `unsure` screen the session has shown.
+pub(crate) fn meet(
+    noted: Option<&Action>,
+    runs: bool,
+    heard: Option<&Attempt>,
+    at: At<'_>,
+) -> Meeting {
+    match undisturbed(noted, runs, heard, at) {
+        // The end of the one before has not been noted yet.
+        Meeting::Begin | Meeting::Repeat if runs => Meeting::Wait,
+        met => met,
+    }
+}
+
+fn undisturbed(noted: Option<&Action>, runs: bool, heard: Option<&Attempt>, at: At<'_>) -> Meeting {
     let Some(noted) = noted else {
         return match at {
             At::Elsewhere => Meeting::Nothing,
             At::Screen(_) | At::OtherChoices => Meeting::Begin,
         };
     };
-    let has_heard = heard == Some(&*noted.id);
+    let has_heard = heard.is_some_and(|it| noted.is(it));
     match (noted.progress, at) {
         (Progress::Begun, _) if runs => Meeting::Wait,
         (Progress::Done, _) => Meeting::Show,

@@ -13,6 +13,7 @@ use component::step::Next;
 use expr::Value;
 use message::{Fault, Kind, Origin};
 
+use crate::action::Attempt;
 use crate::machine::{MenuKey, Notice, Position, Turned};
 use crate::mask;
 use crate::once::Met;
@@ -41,22 +42,32 @@ pub(crate) struct Answering<'a> {
     /// The gateway's id of the session, and the number.
     pub id: &'a str,
     pub msisdn: &'a str,
+    /// The id of the action whose result the session had shown before this message.
+    pub shown: Option<String>,
+    /// What is noted of the subscriber when the session has been kept.
+    pub ended: EndedAction,
     /// What is noted of the subscriber behind the reply.
     pub news: News,
 }
 
-/// What there is to note of a subscriber when a message has been answered.
+/// What has become of the action of a subscriber, whoever takes the reply.
+#[derive(Debug, Default)]
+pub(crate) struct EndedAction {
+    /// The attempt whose result has been seen.
+    pub seen: Option<Attempt>,
+    /// The attempt of which nobody knows what became, and that its subscriber has given up.
+    pub given_up: Option<Attempt>,
+    /// The id of the action whose result could not be rendered.
+    pub untold: Option<String>,
+}
+
+/// What there is to note of a subscriber when somebody has taken the reply.
 #[derive(Debug, Default)]
 pub(crate) struct News {
     /// The session, and its subscriber.
     pub session: Option<(RecordKey, RecordKey)>,
     /// The id of the action whose result is in the reply.
     pub told: Option<String>,
-    /// The id of the action that is over: its result has been seen, or its subscriber has given it
-    /// up.
-    pub settled: Option<String>,
-    /// The id of the action whose result could not be rendered.
-    pub untold: Option<String>,
     /// Whether the session begins with the message.
     pub begins: bool,
     /// The language that was chosen, which is remembered.
@@ -93,6 +104,8 @@ impl<'a> Answering<'a> {
             key,
             id,
             msisdn,
+            shown: None,
+            ended: EndedAction::default(),
             news: News::default(),
         }
     }
@@ -209,6 +222,7 @@ impl<'a> Answering<'a> {
         self.session.position.notice = Notice::Resumed;
         self.session.variables = dropped.variables;
         self.session.action = dropped.action;
+        self.session.repeats = dropped.repeats;
         self.session.is_unsure = dropped.is_unsure;
         self.restore()?;
         Ok(Some(Led::Stay))
@@ -266,6 +280,7 @@ impl<'a> Answering<'a> {
     /// What became of an action is heard before a key does anything.
     async fn show_next(&mut self, typed: &str) -> Result<Shown, Fault> {
         self.restore()?;
+        self.shown = self.session.shown_action().map(str::to_owned);
         let led = match self.hear().await? {
             Some(led) => led,
             None => self.lead(typed).await?,
@@ -276,7 +291,7 @@ impl<'a> Answering<'a> {
     /// A failure ends the session: the subscriber is told so, the log why.
     fn or_failed(&mut self, shown: Result<Shown, Fault>) -> Shown {
         shown.unwrap_or_else(|fault| {
-            self.news.untold = self.news.told.take();
+            self.ended.untold = self.news.told.take();
             let screen = self.plan.screen(self.session.position.screen);
             let screen = screen.map_or("", |it| &*it.name);
             let what = format_args!("a session of a menu has failed at its screen `{screen}`");
@@ -287,9 +302,12 @@ impl<'a> Answering<'a> {
         })
     }
 
-    /// Gives names the values that they had in the session.
+    /// Gives names the values that they had in the session: none where they had none.
     pub fn restore(&mut self) -> Result<(), Fault> {
         self.set_built_in();
+        for (_, slot) in &self.plan.slots.kept {
+            self.exchange.set_slot(*slot, Value::Null);
+        }
         for (name, json) in &self.session.variables {
             let mut kept = self.plan.slots.kept.iter();
             let slot = kept.find(|(known, _)| known == name);
@@ -499,7 +517,7 @@ impl<'a> Answering<'a> {
         self.save()?;
         let ends = is_last && ends;
         if ends && self.session.is_unsure {
-            self.news.settled = self.session.action.clone();
+            self.ended.given_up = self.session.attempt();
         }
         Ok(Shown {
             text: text.unwrap_or_default(),
@@ -542,7 +560,8 @@ impl<'a> Answering<'a> {
     fn give_up_unsure(&mut self) -> Result<(), Fault> {
         let (screen, position) = (self.here()?, &self.session.position);
         if self.session.is_unsure && position.screen == position.home && screen.once.is_none() {
-            self.news.settled = self.session.action.take();
+            self.ended.given_up = self.session.attempt();
+            self.session.action = None;
             self.session.is_unsure = false;
         }
         Ok(())

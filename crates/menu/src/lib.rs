@@ -13,6 +13,7 @@ mod check;
 pub mod codes;
 mod dial;
 mod gateway;
+mod in_use;
 mod input;
 mod machine;
 mod mask;

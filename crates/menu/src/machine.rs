@@ -166,6 +166,8 @@ pub(crate) struct Heard {
     pub answer: Option<Screen>,
     /// Whether the session is over, but for requests that are repeated.
     pub is_over: bool,
+    /// The id of the action whose result the answer tells.
+    pub told: Option<String>,
 }
 
 /// What a message is to a session.

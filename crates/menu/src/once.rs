@@ -8,8 +8,8 @@ use component::exchange::Exchange;
 use component::handler::{Services, until};
 use message::{Fault, Kind, Origin};
 
-use crate::action::{Action, At, Meeting, Progress, Told, meet};
-use crate::answering::{Answering, Led, News, log_failure, run_block, variables};
+use crate::action::{Action, At, Attempt, Meeting, Progress, Told, meet};
+use crate::answering::{Answering, EndedAction, Led, News, log_failure, run_block, variables};
 use crate::plan::{Once, Plan, Screen};
 use crate::session::{SIZE_MAX, Session, Variables};
 use crate::sessions::{ActionRun, RecordKey};
@@ -76,7 +76,7 @@ impl Answering<'_> {
         let (menu, services) = (self.menu, self.services);
         let shared = self.plan.sessions_in.as_ref();
         let subscriber = RecordKey::subscriber(self.msisdn);
-        let mut heard = self.session.action.clone();
+        let mut heard = self.session.attempt();
         heard = heard.filter(|_| self.session.is_unsure);
         let mut waited_until = None;
         loop {
@@ -92,16 +92,13 @@ impl Answering<'_> {
                 (At::Screen(_), Some(noted)) if self.has_other_choices(noted)? => At::OtherChoices,
                 (at, _) => at,
             };
-            let met = meet(noted, run.is_none(), heard.as_deref(), at);
+            let met = meet(noted, run.is_none(), heard.as_ref(), at);
             match (met, known.action.take()) {
                 (Meeting::Nothing, _) => return Ok(Met::Nothing),
                 (Meeting::Begin | Meeting::Repeat, noted) => {
-                    let id = match (met, noted) {
-                        (Meeting::Repeat, Some(noted)) => noted.id,
-                        _ => new_id(),
-                    };
+                    let again = noted.filter(|_| met == Meeting::Repeat);
                     let run = run.ok_or_else(|| internal("an action begins while one runs"))?;
-                    let action = self.prepare(id)?;
+                    let action = self.prepare(next_attempt(again))?;
                     known.action = Some(action.clone());
                     entered.keep(known.encode(services.wall())).await?;
                     drop(entered);
@@ -160,10 +157,10 @@ impl Answering<'_> {
     /// Forgets an action whose result the subscriber has seen.
     fn settle_seen(&mut self, known: &mut Subscriber) {
         let (session, now) = (self.key.to_text(), self.services.wall());
-        let dials = self.news.begins;
-        let seen = known.action.take_if(|it| it.is_seen(&session, dials, now));
+        let (dials, of) = (self.news.begins, (&*session, self.shown.as_deref()));
+        let seen = known.action.take_if(|it| it.is_seen(of, dials, now));
         if let Some(seen) = seen {
-            self.news.settled = Some(seen.id);
+            self.ended.seen = Some(seen.attempt());
         }
     }
 
@@ -190,13 +187,17 @@ impl Answering<'_> {
 
     /// Until when an action is waited for.
     fn wait_of(&self, action: Option<&Action>) -> Instant {
+        let here = self.plan.screen(self.session.position.screen);
         let once = action.and_then(|it| self.once_of(it));
+        let once = once.or_else(|| here?.once.as_ref());
         self.services.now() + once.map_or(Duration::ZERO, |it| it.wait)
     }
 
     /// What is noted of an action before its steps begin.
-    fn prepare(&mut self, id: String) -> Result<Action, Fault> {
+    fn prepare(&mut self, attempt: Attempt) -> Result<Action, Fault> {
+        let Attempt { id, repeats } = attempt;
         self.session.action = Some(id.clone());
+        self.session.repeats = repeats;
         self.session.is_unsure = false;
         self.set_built_in();
         self.save()?;
@@ -205,6 +206,7 @@ impl Answering<'_> {
             id,
             screen: screen.map_or_else(String::new, |it| it.name.to_string()),
             progress: Progress::Begun,
+            repeats,
             failures: 0,
             told: None,
             session: text_of(&self.session, self.plan)?,
@@ -237,6 +239,7 @@ impl Answering<'_> {
         self.session.position = session.position;
         self.session.variables = session.variables;
         self.session.action = Some(action.id.clone());
+        self.session.repeats = action.repeats;
         self.session.is_unsure = false;
         self.restore()?;
         Ok(true)
@@ -244,47 +247,25 @@ impl Answering<'_> {
 }
 
 impl Core {
-    /// Notes, when the reply is there, what is kept of the subscriber: what has become of an
-    /// action, and the language. `is_taken` says whether the reply has somebody who takes it: else
-    /// the result of an action waits for the next dial.
-    pub async fn note(&self, news: News, is_taken: bool, services: &dyn Services) {
-        if let Err(fault) = self.try_note(news, is_taken, services).await {
-            // The reply stands in the session already.
-            tracing::warn!(target: "menu", %fault, "what a subscriber has been told is not noted");
-        }
-    }
-
-    async fn try_note(
+    /// Notes what has become of an action, when the session has been kept with it and before
+    /// another request works on that.
+    pub async fn note_end(
         &self,
-        news: News,
-        is_taken: bool,
+        ended: EndedAction,
+        subscriber: RecordKey,
         services: &dyn Services,
-    ) -> Result<(), Fault> {
-        let Some((session, subscriber)) = news.session else {
-            return Ok(());
-        };
-        let begins = self.plan.resume.is_some() && news.begins;
-        let told = news.told.filter(|_| is_taken);
-        let of_action = told.is_some() || news.settled.is_some() || news.untold.is_some();
-        if !of_action && !begins && news.language.is_none() {
-            return Ok(());
+    ) {
+        if ended.seen.is_none() && ended.given_up.is_none() && ended.untold.is_none() {
+            return;
         }
-        let shared = self.plan.sessions_in.as_ref();
-        let mut entered = self.sessions.enter(subscriber, shared, services).await?;
-        let mut known = Subscriber::decode(entered.stored());
-        let before = known.clone();
-        if let Some(action) = &mut known.action {
-            let is = |id: &Option<String>| id.as_deref() == Some(&*action.id);
-            let is_untold = is(&news.untold) && action.progress == Progress::Done;
-            if is(&told) && action.told.is_none() {
-                action.told = Some(Told {
-                    session: session.to_text(),
-                    at: services.wall().as_millis() as u64,
-                });
-            } else if is(&told) || is(&news.settled) {
-                // It has been told twice, or seen.
+        let changed = self.change(subscriber, services, |known| {
+            let Some(action) = &mut known.action else {
+                return;
+            };
+            let is_untold = ended.untold.as_deref() == Some(&*action.id);
+            if action.is_over(ended.seen.as_ref(), ended.given_up.as_ref()) {
                 known.action = None;
-            } else if is_untold && action.fail_to_show() {
+            } else if is_untold && action.progress == Progress::Done && action.fail_to_show() {
                 tracing::error!(
                     target: "menu",
                     action = action.id,
@@ -293,17 +274,70 @@ impl Core {
                 );
                 known.action = None;
             }
+        });
+        warn_unnoted(changed.await);
+    }
+
+    /// Notes, when the reply is there, what is kept of the subscriber: that the result of an action
+    /// has been told, the session, and the language. `is_taken` says whether the reply has somebody
+    /// who takes it: else the result of an action waits for the next dial.
+    pub async fn note(&self, news: News, is_taken: bool, services: &dyn Services) {
+        let Some((session, subscriber)) = news.session else {
+            return;
+        };
+        let begins = self.plan.resume.is_some() && news.begins;
+        let told = news.told.filter(|_| is_taken);
+        if told.is_none() && !begins && news.language.is_none() {
+            return;
         }
-        if let Some(language) = news.language {
-            known.language = Some(language.to_string());
+        let (session, at) = (session.to_text(), services.wall().as_millis() as u64);
+        let changed = self.change(subscriber, services, |known| {
+            let action = known.action.as_mut();
+            if let Some(action) = action.filter(|it| told.as_deref() == Some(&*it.id)) {
+                match &action.told {
+                    None => {
+                        let session = session.clone();
+                        action.told = Some(Told { session, at });
+                    }
+                    // By a request that was repeated.
+                    Some(told) if told.session == session => {}
+                    // It has been told twice.
+                    Some(_) => known.action = None,
+                }
+            }
+            if let Some(language) = news.language {
+                known.language = Some(language.to_string());
+            }
+            if begins {
+                known.session = Some(session);
+            }
+        });
+        warn_unnoted(changed.await);
+    }
+
+    /// Changes what is kept of a subscriber.
+    async fn change(
+        &self,
+        subscriber: RecordKey,
+        services: &dyn Services,
+        change: impl FnOnce(&mut Subscriber),
+    ) -> Result<(), Fault> {
+        let shared = self.plan.sessions_in.as_ref();
+        let mut entered = self.sessions.enter(subscriber, shared, services).await?;
+        let mut known = Subscriber::decode(entered.stored());
+        let before = known.clone();
+        change(&mut known);
+        match known == before {
+            true => Ok(()),
+            false => entered.keep(known.encode(services.wall())).await,
         }
-        if begins {
-            known.session = Some(session.to_text());
-        }
-        if known != before {
-            entered.keep(known.encode(services.wall())).await?;
-        }
-        Ok(())
+    }
+}
+
+/// The reply stands in the session already: what is not noted is told once more.
+fn warn_unnoted(noted: Result<(), Fault>) {
+    if let Err(fault) = noted {
+        tracing::warn!(target: "menu", %fault, "what a subscriber has been told is not noted");
     }
 }
 
@@ -322,9 +356,18 @@ fn text_of(session: &Session, plan: &Plan) -> Result<String, Fault> {
     text.ok_or_else(|| internal("the variables of an action are larger than 32 KiB"))
 }
 
-/// An id that no other action has.
-fn new_id() -> String {
-    uuid::Uuid::new_v4().to_string()
+/// The next attempt at an action; the first one at another, with an id that no other one has.
+fn next_attempt(again: Option<Action>) -> Attempt {
+    match again {
+        Some(noted) => Attempt {
+            id: noted.id,
+            repeats: noted.repeats.saturating_add(1),
+        },
+        None => Attempt {
+            id: uuid::Uuid::new_v4().to_string(),
+            repeats: 0,
+        },
+    }
 }
 
 /// The steps of an action.
@@ -358,8 +401,9 @@ impl Task {
                 log_failure(plan, &self.exchange, services, &fault, what);
             }
         }
-        let mut pause = PAUSE.0;
-        while let Err(fault) = self.note(services).await {
+        let (mut pause, mut is_again) = (PAUSE.0, false);
+        while let Err(fault) = self.note(is_again, services).await {
+            is_again = true;
             tracing::warn!(
                 target: "menu", %fault, action = self.action.id,
                 "the end of an action cannot be noted yet"
@@ -391,15 +435,19 @@ impl Task {
         })
     }
 
-    /// Notes the end of the action, durably.
-    async fn note(&self, services: &dyn Services) -> Result<(), Fault> {
+    /// Notes the end of the action, durably. A try that failed may have noted it all the same, and
+    /// its subscriber have seen it since.
+    async fn note(&self, is_again: bool, services: &dyn Services) -> Result<(), Fault> {
         let subscriber = RecordKey::subscriber(&self.msisdn);
         let shared = self.menu.plan.sessions_in.as_ref();
         let sessions = &self.menu.sessions;
         let mut entered = sessions.enter(subscriber, shared, services).await?;
         let mut known = Subscriber::decode(entered.stored());
-        let noted = known.action.as_ref();
-        if noted.is_none_or(|it| it.id == self.action.id) {
+        let is_open = match &known.action {
+            Some(noted) => noted.is(&self.action.attempt()) && noted.progress == Progress::Begun,
+            None => !is_again,
+        };
+        if is_open {
             known.action = Some(self.action.clone());
             entered.keep(known.encode(services.wall())).await?;
         }

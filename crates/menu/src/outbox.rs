@@ -1,16 +1,16 @@
 //! The order in which the screens of a session are sent, where they are not in the reply: one after
 //! the other, and an older one no more when there is a newer.
 
-use std::collections::HashMap;
 use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use component::handler::Services;
 use tokio::sync::watch;
 
+use crate::in_use::{InUse, Used};
 use crate::sessions::RecordKey;
 
 /// How long a screen that is being sent may still take when there is a newer one: a request that
@@ -19,7 +19,7 @@ const GRACE: Duration = Duration::from_secs(1);
 
 /// The screens that are to be sent, by their sessions.
 #[derive(Default)]
-pub(crate) struct Outbox(Mutex<HashMap<RecordKey, Arc<Queue>>>);
+pub(crate) struct Outbox(Arc<InUse<Queue>>);
 
 /// Those of a session.
 #[derive(Default)]
@@ -32,31 +32,20 @@ struct Queue {
 
 /// A screen's place in the queue of its session.
 pub(crate) struct Queued {
-    outbox: Arc<Outbox>,
-    session: RecordKey,
-    queue: Arc<Queue>,
+    queue: Used<Queue>,
     number: u64,
 }
 
 impl Outbox {
-    fn queues(&self) -> MutexGuard<'_, HashMap<RecordKey, Arc<Queue>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Adds a screen behind those of its session: it is the newest one.
-    pub fn add(self: &Arc<Self>, session: RecordKey) -> Queued {
-        let queue = Arc::clone(self.queues().entry(session).or_default());
+    pub fn add(&self, session: RecordKey) -> Queued {
+        let queue = self.0.of(session);
         let mut number = 0;
         queue.newest.send_modify(|newest| {
             *newest += 1;
             number = *newest;
         });
-        Queued {
-            outbox: Arc::clone(self),
-            session,
-            queue,
-            number,
-        }
+        Queued { queue, number }
     }
 }
 
@@ -80,16 +69,6 @@ impl Queued {
             services.sleep(GRACE).await;
         };
         unless(over, sending).await
-    }
-}
-
-impl Drop for Queued {
-    fn drop(&mut self) {
-        let mut queues = self.outbox.queues();
-        // One reference is this one, the other that of the map.
-        if Arc::strong_count(&self.queue) == 2 {
-            queues.remove(&self.session);
-        }
     }
 }
 

@@ -1,46 +1,36 @@
 //! Sessions that flows begin, while the gateway has yet to say which ones they are: a subscriber
 //! may be quicker with a key.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use component::dialogue::SessionEvent;
 use component::handler::{Services, within};
 use tokio::sync::watch;
 
+use crate::in_use::{InUse, Used};
 use crate::sessions::RecordKey;
 
 /// How long a key waits for the gateway to say of which session it is.
-const WAIT: Duration = Duration::from_secs(5);
+pub(crate) const WAIT: Duration = Duration::from_secs(5);
 
 /// The sessions that are begun, by their subscribers.
 #[derive(Default)]
-pub(crate) struct Pushing(Mutex<HashMap<RecordKey, Arc<Ended>>>);
+pub(crate) struct Pushing(Arc<InUse<Ended>>);
 
 /// How many have been begun or given up.
 type Ended = watch::Sender<u64>;
 
 /// A session that is begun, until this is dropped.
-pub(crate) struct Push {
-    pushing: Arc<Pushing>,
-    subscriber: RecordKey,
-    ended: Arc<Ended>,
-}
+pub(crate) struct Push(Used<Ended>);
+
+/// One that is begun by somebody else.
+pub(crate) struct UnderWay(watch::Receiver<u64>);
 
 impl Pushing {
-    fn all(&self) -> MutexGuard<'_, HashMap<RecordKey, Arc<Ended>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Notes that a session of a subscriber is begun.
-    pub fn begin(self: &Arc<Self>, subscriber: RecordKey) -> Push {
-        let ended = Arc::clone(self.all().entry(subscriber).or_default());
-        Push {
-            pushing: Arc::clone(self),
-            subscriber,
-            ended,
-        }
+    pub fn begin(&self, subscriber: RecordKey) -> Push {
+        Push(self.0.of(subscriber))
     }
 
     /// What there is to wait for where something happened in an unknown session, which may be of
@@ -51,29 +41,20 @@ impl Pushing {
             SessionEvent::Typed { text, .. } => !text.is_empty(),
             SessionEvent::Dial(_) | SessionEvent::Push(_) => false,
         };
-        let all = self.all();
-        let ended = all.get(&subscriber).filter(|_| goes_on)?;
+        let ended = self.0.peek(subscriber).filter(|_| goes_on)?;
         Some(UnderWay(ended.subscribe()))
     }
 }
 
-/// A session that is begun by somebody else.
-pub(crate) struct UnderWay(watch::Receiver<u64>);
-
 impl UnderWay {
-    /// Waits until it has been begun or given up, for a while.
-    pub async fn ended(mut self, services: &dyn Services) {
-        within(WAIT, services, self.0.changed()).await;
+    /// Waits until one has been begun or given up, for at most this time.
+    pub async fn ended(mut self, time: Duration, services: &dyn Services) {
+        within(time, services, self.0.changed()).await;
     }
 }
 
 impl Drop for Push {
     fn drop(&mut self) {
-        let mut all = self.pushing.all();
-        // One reference is this one, the other that of the map.
-        if Arc::strong_count(&self.ended) == 2 {
-            all.remove(&self.subscriber);
-        }
-        self.ended.send_modify(|ended| *ended += 1);
+        self.0.send_modify(|ended| *ended += 1);
     }
 }

@@ -13,12 +13,14 @@ use expr::Value;
 use expr::jq::Expression;
 use message::{Fault, Kind, Origin, Reply};
 
+use tokio::sync::oneshot;
+
 use crate::answering::{Answering, log_failure, run_block_on};
 use crate::gateway::{SESSION_MAX, msisdn};
 use crate::mask::masked_fault;
 use crate::plan::{Acknowledge, Acknowledgement, Answers, Push, ScreenId};
 use crate::session::Session;
-use crate::sessions::RecordKey;
+use crate::sessions::{Entered, RecordKey};
 use crate::step::{Answered, Core, internal};
 
 /// How many requests are acknowledged and not answered yet.
@@ -210,10 +212,7 @@ impl Core {
         let of = (msisdn.as_str(), screen, wanted);
         let (id, ends) = match &push.session {
             None => self.begin_own(push, of, exchange, services).await?,
-            Some(session) => {
-                self.begin_of_gateway((push, session), of, exchange, services)
-                    .await?
-            }
+            Some(_) => self.begin_beside(of, exchange, services).await?,
         };
         Ok(Pushed {
             session: id,
@@ -244,21 +243,65 @@ impl Core {
         let block = (&push.send, push.timeout);
         let sending = self.send(block, session, &shown, exchange, services);
         if let Some(Err(fault)) = queued.send(services, sending).await {
-            first.heard.is_over = true;
-            self.keep_pushed(key, &first, services).await?;
-            return Err(masked_fault(fault, &self.plan, exchange));
+            let mut entered = self.enter(key, services).await?;
+            let stored = entered.stored();
+            let stored = stored.and_then(|it| Session::decode(&it.bytes, &self.plan));
+            // A key shows that the screen has arrived, whatever the gateway says.
+            if stored.is_none_or(|it| it.is_pushed) {
+                first.heard.is_over = true;
+                self.keep(&mut entered, &first, services.wall()).await?;
+                return Err(masked_fault(fault, &self.plan, exchange));
+            }
         }
         Ok((id, shown.ends))
+    }
+
+    async fn enter<'a>(
+        &'a self,
+        key: RecordKey,
+        services: &'a dyn Services,
+    ) -> Result<Entered<'a>, Fault> {
+        let shared = self.plan.sessions_in.as_ref();
+        self.sessions.enter(key, shared, services).await
+    }
+
+    /// Begins a session whose id the gateway chooses, though nobody waits for it any more: its
+    /// phone may show a screen.
+    async fn begin_beside(
+        self: &Arc<Self>,
+        (msisdn, screen, wanted): (&str, ScreenId, &Wanted),
+        exchange: &Exchange,
+        services: &dyn Services,
+    ) -> Result<(String, bool), Fault> {
+        let mut exchange = exchange.clone();
+        // What is held for the message ends with it.
+        exchange.held.clear();
+        let (menu, msisdn, wanted) = (Arc::clone(self), msisdn.to_owned(), wanted.clone());
+        let (tell, told) = oneshot::channel();
+        services.spawn(Box::new(move |services| {
+            Box::pin(async move {
+                let of = (msisdn.as_str(), screen, &wanted);
+                let begun = menu.begin_of_gateway(of, &mut exchange, services).await;
+                if let Err(Err(fault)) = tell.send(begun) {
+                    let what = "a session that a flow begins has failed behind the flow";
+                    log_failure(&menu.plan, &exchange, services, &fault, what);
+                }
+            })
+        }));
+        let begun = told.await;
+        begun.unwrap_or_else(|_| Err(internal("nobody has begun the session")))
     }
 
     /// Begins a session whose id the gateway chooses: it is kept when that is known.
     async fn begin_of_gateway(
         self: &Arc<Self>,
-        (push, session): (&Push, &Expression),
         (msisdn, screen, wanted): (&str, ScreenId, &Wanted),
         exchange: &mut Exchange,
         services: &dyn Services,
     ) -> Result<(String, bool), Fault> {
+        let push = self.plan.push.as_ref();
+        let of_gateway = push.and_then(|push| Some((push, push.session.as_ref()?)));
+        let (push, session) = of_gateway.ok_or_else(|| internal("ids are not the gateway's"))?;
         let pushing = &self.sessions.pushing;
         let _begun = pushing.begin(RecordKey::subscriber(msisdn));
         let unknown = Of {
@@ -301,8 +344,7 @@ impl Core {
         session: &Session,
         services: &dyn Services,
     ) -> Result<(), Fault> {
-        let shared = self.plan.sessions_in.as_ref();
-        let mut entered = self.sessions.enter(key, shared, services).await?;
+        let mut entered = self.enter(key, services).await?;
         self.keep(&mut entered, session, services.wall()).await
     }
 }

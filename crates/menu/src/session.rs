@@ -7,6 +7,7 @@ use bytes::Bytes;
 use component::dialogue::Screen;
 use serde::{Deserialize, Serialize};
 
+use crate::action::Attempt;
 use crate::machine::{Heard, Notice, Position};
 use crate::plan::Plan;
 
@@ -26,6 +27,8 @@ pub(crate) struct Session {
     pub variables: Variables,
     /// The id of the last action.
     pub action: Option<String>,
+    /// How often that had been begun again.
+    pub repeats: u32,
     /// Whether it was said that nobody knows what became of that.
     pub is_unsure: bool,
     /// Whether it is over without having come to an end.
@@ -65,8 +68,12 @@ struct Kept<'a> {
     answer: Option<Screen>,
     #[serde(rename = "o")]
     is_over: bool,
+    #[serde(rename = "x", default, skip_serializing_if = "Option::is_none")]
+    told: Option<String>,
     #[serde(rename = "i", default, skip_serializing_if = "Option::is_none")]
     action: Option<String>,
+    #[serde(rename = "k", default, skip_serializing_if = "is_none")]
+    repeats: u32,
     #[serde(rename = "u", default, skip_serializing_if = "is_false")]
     is_unsure: bool,
     #[serde(rename = "d", default, skip_serializing_if = "is_false")]
@@ -85,12 +92,33 @@ fn is_false(value: &bool) -> bool {
     !value
 }
 
+#[allow(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "what `skip_serializing_if` calls"
+)]
+fn is_none(count: &u32) -> bool {
+    *count == 0
+}
+
 impl Session {
     /// Whether a session that was dropped has come anywhere, and not to its end.
     pub fn can_be_resumed(&self) -> bool {
         let position = &self.position;
         let has_begun = position.screen != position.home || !position.history.is_empty();
         has_begun && (!self.heard.is_over || self.is_dropped)
+    }
+
+    /// The last action, as far as the session knows of it.
+    pub fn attempt(&self) -> Option<Attempt> {
+        let id = self.action.clone()?;
+        let repeats = self.repeats;
+        Some(Attempt { id, repeats })
+    }
+
+    /// The id of the action whose result it has shown: what is said while one runs, or when it
+    /// cannot be shown, ends the session.
+    pub fn shown_action(&self) -> Option<&str> {
+        self.action.as_deref().filter(|_| !self.is_unsure)
     }
 
     /// Its bytes; `None` when they are too many.
@@ -122,7 +150,9 @@ impl Session {
             sequence: self.heard.sequence,
             answer: self.heard.answer.clone(),
             is_over: self.heard.is_over,
+            told: self.heard.told.clone(),
             action: self.action.clone(),
+            repeats: self.repeats,
             is_unsure: self.is_unsure,
             is_dropped: self.is_dropped,
             is_pushed: self.is_pushed,
@@ -169,6 +199,7 @@ impl Session {
             },
             variables: variables.collect(),
             action: kept.action,
+            repeats: kept.repeats,
             is_unsure: kept.is_unsure,
             is_dropped: kept.is_dropped,
             is_pushed: kept.is_pushed,
@@ -177,6 +208,7 @@ impl Session {
                 sequence: kept.sequence,
                 answer: kept.answer,
                 is_over: kept.is_over,
+                told: kept.told,
             },
         })
     }

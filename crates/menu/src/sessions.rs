@@ -21,6 +21,7 @@ use sha2::{Digest, Sha256};
 use steps::KeyedStateHandle;
 use tokio::sync::{OwnedMutexGuard, watch};
 
+use crate::in_use::{InUse, Used};
 use crate::outbox::Outbox;
 use crate::pushing::Pushing;
 use embedded::{Disk, Embedded};
@@ -149,21 +150,19 @@ fn until(bytes: &[u8]) -> Option<Duration> {
     Some(Duration::from_millis(until))
 }
 
-type Lock = Arc<tokio::sync::Mutex<()>>;
-
 /// The sessions of a menu.
 pub(crate) struct Sessions {
     menu: Arc<str>,
     sessions: Embedded,
     subscribers: Embedded,
     /// Those that requests work on.
-    locks: Mutex<HashMap<RecordKey, Lock>>,
+    locks: Arc<InUse<tokio::sync::Mutex<()>>>,
     /// The actions whose steps run, by their subscribers: until their senders are dropped.
     running: Mutex<HashMap<RecordKey, watch::Receiver<()>>>,
     /// The screens that are to be sent.
-    pub outbox: Arc<Outbox>,
+    pub outbox: Outbox,
     /// The sessions that flows begin.
-    pub pushing: Arc<Pushing>,
+    pub pushing: Pushing,
 }
 
 impl State for Sessions {
@@ -190,10 +189,10 @@ impl Sessions {
             menu: menu.into(),
             sessions: embedded(hash([menu])),
             subscribers: embedded(hash([menu, "subscribers"])),
-            locks: Mutex::default(),
+            locks: Arc::default(),
             running: Mutex::default(),
-            outbox: Arc::default(),
-            pushing: Arc::default(),
+            outbox: Outbox::default(),
+            pushing: Pushing::default(),
         }
     }
 
@@ -201,10 +200,6 @@ impl Sessions {
     pub fn bound(&self, most: usize) {
         self.sessions.bound(most);
         self.subscribers.bound(most);
-    }
-
-    fn locks(&self) -> MutexGuard<'_, HashMap<RecordKey, Lock>> {
-        self.locks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn running(&self) -> MutexGuard<'_, HashMap<RecordKey, watch::Receiver<()>>> {
@@ -234,14 +229,11 @@ impl Sessions {
         shared: Option<&'a Arc<dyn KeyValueStore>>,
         services: &'a dyn Services,
     ) -> Result<Entered<'a>, Fault> {
-        let lock = Arc::clone(self.locks().entry(key).or_default());
-        // First: whoever waits may be dropped.
-        let mut locked = Locked {
-            sessions: self,
-            key,
-            guard: None,
+        let lock = self.locks.of(key);
+        let locked = Locked {
+            _guard: Arc::clone(&lock.value).lock_owned().await,
+            _lock: lock,
         };
-        locked.guard = Some(lock.lock_owned().await);
         // Whoever stands in for other systems has none of them.
         let shared = shared.filter(|_| !services.stands_in());
         let (store, name) = self.place(key, shared);
@@ -340,23 +332,10 @@ impl Drop for ActionRun {
     }
 }
 
-/// Lets the next request of this engine work on a record.
-struct Locked<'a> {
-    sessions: &'a Sessions,
-    key: RecordKey,
-    guard: Option<OwnedMutexGuard<()>>,
-}
-
-impl Drop for Locked<'_> {
-    fn drop(&mut self) {
-        self.guard = None;
-        let mut locks = self.sessions.locks();
-        // Another request may wait for it, and has a copy then.
-        let is_unused = |lock: &Lock| Arc::strong_count(lock) == 1;
-        if locks.get(&self.key).is_some_and(is_unused) {
-            locks.remove(&self.key);
-        }
-    }
+/// Lets the next request of this engine work on a record when it is dropped.
+struct Locked {
+    _guard: OwnedMutexGuard<()>,
+    _lock: Used<tokio::sync::Mutex<()>>,
 }
 
 /// A record that one request works on.
@@ -367,7 +346,7 @@ pub(crate) struct Entered<'a> {
     found: Option<(Stored, Version)>,
     /// What keeps other engines out; given back before the lock of this one.
     _lease: Option<Lease>,
-    _locked: Locked<'a>,
+    _locked: Locked,
 }
 
 impl Entered<'_> {

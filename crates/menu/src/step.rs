@@ -19,6 +19,7 @@ use crate::answering::{Answering, News};
 use crate::machine::{self, Received};
 use crate::outbox::Queued;
 use crate::plan::Plan;
+use crate::pushing;
 use crate::read;
 use crate::sending::Unanswered;
 use crate::session::Session;
@@ -154,11 +155,18 @@ impl Core {
         let shared = self.plan.sessions_in.as_ref();
         let mut entered = self.sessions.enter(key, shared, services).await?;
         if entered.stored().is_none() && self.plan.push.is_some() {
+            let until = services.now() + pushing::WAIT;
             let subscriber = RecordKey::subscriber(&input.msisdn);
-            let under_way = self.sessions.pushing.under_way(subscriber, &input.event);
-            if let Some(under_way) = under_way {
+            let pushing = &self.sessions.pushing;
+            while entered.stored().is_none()
+                && let Some(under_way) = pushing.under_way(subscriber, &input.event)
+            {
+                let left = until.saturating_duration_since(services.now());
+                if left.is_zero() {
+                    break;
+                }
                 drop(entered);
-                under_way.ended(services).await;
+                under_way.ended(left, services).await;
                 entered = self.sessions.enter(key, shared, services).await?;
             }
         }
@@ -195,7 +203,11 @@ impl Core {
         let mut answering = Answering::new(self, of, session, exchange, services);
         let mut was_secret = false;
         let shown = match received {
-            Received::Again(shown) => return Ok(Answered::new(shown, News::default())),
+            Received::Again(shown) => {
+                // Whoever takes this reply is told what the one before has told perhaps nobody.
+                answering.news.told = answering.session.heard.told.take();
+                return Ok(Answered::new(shown, answering.into_news()));
+            }
             Received::Unknown => {
                 let language = answering.session.position.language;
                 let text = self.plan.messages.unknown.text(language).to_owned();
@@ -220,7 +232,11 @@ impl Core {
         session.heard.note(&input.event, was_secret);
         session.heard.is_over = shown.ends;
         session.heard.answer = Some(shown.clone());
+        session.heard.told = answering.news.told.clone();
         self.keep(entered, session, services.wall()).await?;
+        let ended = std::mem::take(&mut answering.ended);
+        let subscriber = RecordKey::subscriber(&input.msisdn);
+        self.note_end(ended, subscriber, services).await;
         Ok(Answered::new(shown, answering.into_news()))
     }
 

@@ -71,7 +71,7 @@ fn screens_leave_in_order_and_the_newest_always() {
     for seed in 0..500 {
         let mut random = Random(seed);
         let services = FakeServices::default();
-        let outbox = Arc::new(Outbox::default());
+        let outbox = Outbox::default();
         let phones: Vec<Rc<Phone>> = (0..SESSIONS).map(|_| Rc::default()).collect();
         let mut tasks: Vec<Task<'_>> = Vec::new();
         let (mut newest, mut dropped) = ([0; SESSIONS as usize], Vec::new());
@@ -112,7 +112,7 @@ fn screens_leave_in_order_and_the_newest_always() {
             tasks.retain_mut(|(_, _, task)| task.as_mut().poll(&mut context).is_pending());
         }
         assert!(tasks.is_empty(), "seed {seed}: some are never over");
-        assert!(outbox.queues().is_empty(), "seed {seed}: queues are left");
+        assert!(outbox.0.is_empty(), "seed {seed}: queues are left");
         for (session, phone) in phones.iter().enumerate() {
             let begun = phone.begun.borrow();
             assert!(begun.is_sorted(), "seed {seed}: {begun:?}");
@@ -126,7 +126,7 @@ fn screens_leave_in_order_and_the_newest_always() {
 #[test]
 fn a_screen_that_waits_is_given_up_for_a_newer_one() {
     let services = FakeServices::default();
-    let outbox = Arc::new(Outbox::default());
+    let outbox = Outbox::default();
     let phone = Rc::new(Phone::default());
     let mut context = Context::from_waker(Waker::noop());
     let queue = |number, left| {

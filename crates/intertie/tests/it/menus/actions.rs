@@ -487,6 +487,77 @@ fn no_text_is_lost_on_the_pages_of_a_resumed_screen() {
     engine.stop();
 }
 
+/// What a first action has found out is not said of the second one.
+#[test]
+fn a_result_is_shown_with_the_variables_of_its_own_action() {
+    let (folder, port) = (TempDir::new(), free_port());
+    let refuses = Arc::new(Mutex::new(true));
+    let shop = StrictBackend::answering(move |_| {
+        let status = match std::mem::take(&mut *refuses.lock().unwrap()) {
+            true => "402 No Funds",
+            false => "200 OK",
+        };
+        format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n").into_bytes()
+    });
+    let text = format!(
+        r##"
+menu: airtime
+use: {{ shop: {{ http: "http://127.0.0.1:{}" }} }}
+from: {{ ussd: {{ http: "POST 127.0.0.1:{port}/ussd", gateway: africas-talking, codes: {{ "*123#": start }} }} }}
+languages: [en]
+screens:
+  start: {{ text: Airtime, options: [ {{ text: Buy, go: buy }} ] }}
+  buy:
+    do:
+      - set: {{ problem: "${{ null }}" }}
+      - http: {{ to: "shop:/sales", method: POST }}
+        on_error: [ {{ on: 4xx, steps: [ {{ set: {{ problem: no funds }} }} ] }} ]
+    once: {{ unsure: ask }}
+    text: "Result: ${{ $problem // \"sold\" }}"
+    options: [ {{ text: Again, go: start }}, {{ text: Bye, go: bye }} ]
+  ask: {{ text: Nobody knows, end: true }}
+  bye: {{ text: Bye, end: true }}
+"##,
+        shop.port()
+    );
+    let file = folder.write("menu.yaml", &text);
+    let data = folder.path().join("data").display().to_string();
+    let engine = Engine::run(&[&file], &["--data", &data]);
+    let send = |text: &str| {
+        let head = format!("sessionId=s1&phoneNumber={NUMBER}&serviceCode=*123%23");
+        post(port, "/ussd", FORM, &format!("{head}&text={text}")).text()
+    };
+    send("");
+    assert_eq!(send("1"), "CON Result: no funds\n1. Again\n2. Bye");
+    assert_eq!(send("1*1"), "CON Airtime\n1. Buy");
+    assert_eq!(send("1*1*1"), "CON Result: sold\n1. Again\n2. Bye");
+    engine.stop();
+}
+
+/// The gateway did not wait for a result, and asked again: the key that follows is a key.
+#[test]
+fn a_result_that_a_repeated_request_has_told_is_not_told_once_more() {
+    let counter = Counter::new(Duration::from_millis(600));
+    let text = buying(counter.port, counter.shop.backend.port());
+    let at = text.find("    text: { en: \"Bought").unwrap();
+    let more = "    options: [ { text: { en: Bye, sw: Kwaheri }, go: bye } ]\n";
+    let text = text[..at].to_owned() + &text[at..].replacen("    end: true\n", more, 1);
+    counter.folder.write("flows/menu.yaml", &text);
+    let engine = counter.run();
+    counter.send("s1", "");
+    counter.send("s1", "1");
+    drop(send_away(counter.port, "s1", NUMBER, "1*50"));
+    testkit::wait_until("the sale begins", || counter.shop.sales() == 1);
+    thread::sleep(Duration::from_millis(800));
+    let result = counter.send("s1", "1*50");
+    assert!(result.starts_with("CON Bought 50: 77."), "{result}");
+    assert_eq!(counter.send("s1", "1*50*1"), "END Bye");
+    // Nor to whoever dials again.
+    assert_eq!(counter.send("s2", ""), START);
+    assert_eq!(counter.shop.sales(), 1);
+    engine.stop();
+}
+
 #[test]
 fn actions_are_checked() {
     let sound = buying(8080, 8081);

@@ -266,6 +266,62 @@ fn a_key_may_come_before_its_session_is_known() {
     engine.stop();
 }
 
+/// The gateway has shown the screen, and says that it has not.
+#[test]
+fn a_session_that_goes_on_is_not_ended_by_a_gateway_that_fails_late() {
+    let (folder, port) = (TempDir::new(), free_port());
+    let (shop, _) = shop(Duration::ZERO);
+    let id = Arc::new(Mutex::new(String::new()));
+    let begun = Arc::clone(&id);
+    let gateway = StrictBackend::answering(move |received| {
+        let screen: serde_json::Value = serde_json::from_slice(&received.body).unwrap();
+        let session = screen["id"].as_str().unwrap().to_owned();
+        assert!(reply_of(port, &session, "9").contains("Please try again"));
+        *begun.lock().unwrap() = session;
+        b"HTTP/1.1 500 Failed\r\nContent-Length: 0\r\n\r\n".to_vec()
+    });
+    let menu = menu_with(port, gateway.port(), shop.port(), "", &pushing(""));
+    folder.write("flows/menu.yaml", &(menu + OFFER));
+    folder.write("flows/offers.yaml", &offers(port));
+    let data = folder.path().join("data").display().to_string();
+    let engine = Engine::run(&[&folder.path().join("flows")], &["--data", &data]);
+    let body = r#"{"to":"254711000001","price":50}"#;
+    assert_eq!(post(port, "/offers", "application/json", body).status, 201);
+    let id = id.lock().unwrap().clone();
+    assert_eq!(reply_of(port, &id, "9*1"), "END Bought");
+    engine.stop();
+}
+
+/// The gateway shows the screen, whether or not whoever wanted it waits.
+#[test]
+fn a_session_is_known_although_the_client_of_its_flow_has_left() {
+    let (folder, port) = (TempDir::new(), free_port());
+    let (shop, _) = shop(Duration::ZERO);
+    let is_asked = Arc::new(Mutex::new(false));
+    let asked = Arc::clone(&is_asked);
+    let gateway = StrictBackend::answering(move |_| {
+        *asked.lock().unwrap() = true;
+        thread::sleep(Duration::from_millis(500));
+        let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 11";
+        format!("{head}\r\n\r\n{{\"id\":\"g1\"}}").into_bytes()
+    });
+    let push = pushing("  session: .id\n");
+    let menu = menu_with(port, gateway.port(), shop.port(), "", &push);
+    folder.write("flows/menu.yaml", &(menu + OFFER));
+    folder.write("flows/offers.yaml", &offers(port));
+    let data = folder.path().join("data").display().to_string();
+    let engine = Engine::run(&[&folder.path().join("flows")], &["--data", &data]);
+    let body = r#"{"to":"254711000001","price":50}"#;
+    let mut client = testkit::RawClient::connect(port);
+    let head = "POST /offers HTTP/1.1\r\nHost: a\r\nContent-Type: application/json";
+    let head = format!("{head}\r\nContent-Length: {}\r\n\r\n", body.len());
+    client.send(head + body);
+    testkit::wait_until("the gateway is asked", || *is_asked.lock().unwrap());
+    drop(client);
+    assert_eq!(reply_of(port, "g1", "1"), "END Bought");
+    engine.stop();
+}
+
 /// A session that a flow has begun, and that nobody answers, does not take the place of one that
 /// its subscriber can go on with.
 #[test]

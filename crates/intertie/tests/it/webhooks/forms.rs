@@ -355,45 +355,6 @@ fn a_batch_that_was_begun_keeps_id_and_bounds_when_the_file_has_no_batches_any_m
 }
 
 #[test]
-fn a_batch_around_an_event_that_was_accepted_alone_is_without_it() {
-    let is_open = Arc::new(AtomicBool::new(false));
-    let opened = Arc::clone(&is_open);
-    let is_first = AtomicBool::new(true);
-    let sink = Sink::answering(move |_, received| {
-        // The others are sent before it is known that the first one fails.
-        if text(received) == "0" && is_first.swap(false, Ordering::Relaxed) {
-            thread::sleep(Duration::from_millis(500));
-        }
-        match opened.load(Ordering::Relaxed) || text(received) == "1" {
-            true => (200, String::new()),
-            false => (503, String::new()),
-        }
-    });
-    let with = |more: &str| {
-        let order = format!("ordered: false, concurrent: 3, {QUICK}{more}");
-        endpoint("shop", &sink.url(), &order)
-    };
-    let has_come = |body: &str| sink.all().iter().any(|it| text(&it.0) == body);
-    let place = Place::new(&with(""));
-    let engine = place.run();
-    let ids = place.publish_all(0..3);
-    wait_long("all have been sent", || {
-        ["0", "1", "2"].iter().all(|it| has_come(it))
-    });
-    place.write("payload: event", &with(", batch: { count: 2, time: 10s }"));
-    reload(&engine);
-    wait_long("the others come together", || has_come("[0,2]"));
-    is_open.store(true, Ordering::Relaxed);
-    let taken = sink.wait_for(2);
-    assert_eq!(sink.bodies(), ["1", "[0,2]"]);
-    assert_eq!(id(&taken[1]), format!("{}_{}", ids[0], ids[2]));
-    place.publish_all(3..5);
-    sink.wait_for(3);
-    assert_eq!(sink.bodies()[2], "[3,4]");
-    engine.stop();
-}
-
-#[test]
 fn names_that_look_like_ids_of_callers_are_refused() {
     let id = format!("wh_{}", "0".repeat(32));
     for name in ["wh_shop", &id] {

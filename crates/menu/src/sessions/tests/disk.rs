@@ -116,7 +116,7 @@ async fn memory_and_disk_agree_whatever_is_dropped() {
             (3, 3),
             "{is_new} {at}"
         );
-        assert_eq!(sessions[0].locks().len(), 0);
+        assert!(sessions[0].locks.is_empty());
         // Whatever has become of it, the next request goes on.
         let entered = sessions[0].enter(key(number), None, &services).await;
         entered.unwrap().keep(text(300, "again")).await.unwrap();

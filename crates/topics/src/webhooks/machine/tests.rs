@@ -176,8 +176,15 @@ impl World {
     }
 
     fn send(&mut self, number: u64, span: Span) {
+        // What is done between its bounds is not sent with it.
+        let done = self.machine.done_within(span);
+        let is_done = |number: &u64| {
+            done.iter()
+                .any(|(first, last)| (*first..=*last).contains(number))
+        };
         let shown: Vec<u64> = (span.first..=span.last)
             .filter(|it| matches!(self.item(*it), Item::Shown { .. }))
+            .filter(|it| !is_done(it))
             .collect();
         assert!(!shown.is_empty());
         if self.policy.batch.is_none() {
