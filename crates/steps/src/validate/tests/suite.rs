@@ -11,7 +11,7 @@ use super::super::compile;
 
 const CASES: &str = include_str!("../../../tests/data/json-schema/cases.jsonl");
 const EXCEPTIONS: &str = include_str!("../../../tests/data/json-schema/exceptions.txt");
-const PAGE: &str = include_str!("../../../../../docs/results/conformance.md");
+const PAGE: &str = include_str!("../../../../../docs/conformance.md");
 
 /// A schema and what is tried with it, as `cases.jsonl` has them: one a line, equal ones of several
 /// drafts once.
@@ -111,6 +111,6 @@ fn the_suite_passes_but_for_what_is_listed() {
     let gone: Vec<&Name> = expected.difference(&found).collect();
     assert!(new.is_empty(), "these fail and are not listed:\n{new:#?}");
     assert!(gone.is_empty(), "these pass and are listed:\n{gone:#?}");
-    let page = "docs/results/conformance.md";
+    let page = "docs/conformance.md";
     assert!(unpublished.is_empty(), "{page} says not: {unpublished:#?}");
 }
