@@ -320,7 +320,9 @@ impl Application<'_> {
         {
             self.tell_refused(refused, trigger);
             tracing::info!("the files that are served are loaded with what has changed");
+            let named = std::mem::take(&mut self.named);
             result = self.take_over(crew, self.served.clone(), trigger).await;
+            self.named = named;
         }
         match result {
             Ok(_) => {}

@@ -1,6 +1,7 @@
 //! Tells when flow files may have changed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -19,9 +20,10 @@ pub(crate) struct Watcher {
     is_dirty: bool,
     /// Stops telling when it is dropped.
     watcher: RecommendedWatcher,
-    /// The folders that are watched with all within, and those without.
+    /// The folders that are watched with all within, and those without, with device and inode:
+    /// another folder may take the place of one.
     whole: Vec<PathBuf>,
-    single: BTreeSet<PathBuf>,
+    single: BTreeMap<PathBuf, (u64, u64)>,
 }
 
 impl Watcher {
@@ -61,7 +63,7 @@ impl Watcher {
             is_dirty: false,
             watcher,
             whole: paths.iter().filter(|it| it.is_dir()).cloned().collect(),
-            single: BTreeSet::new(),
+            single: BTreeMap::new(),
         })
     }
 
@@ -69,12 +71,15 @@ impl Watcher {
     pub fn add(&mut self, folders: BTreeSet<PathBuf>) {
         for folder in folders {
             let is_within = self.whole.iter().any(|it| folder.starts_with(it));
-            if is_within || self.single.contains(&folder) {
+            let found = folder.metadata().map(|it| (it.dev(), it.ino())).ok();
+            if is_within || found.is_none() || self.single.get(&folder) == found.as_ref() {
                 continue;
             }
+            // What was watched before under this name is gone, perhaps with its watch.
+            let _ = self.watcher.unwatch(&folder);
             // One that is not there yet is tried again at the next change.
             match self.watcher.watch(&folder, RecursiveMode::NonRecursive) {
-                Ok(()) => drop(self.single.insert(folder)),
+                Ok(()) => drop(self.single.insert(folder, found.unwrap_or_default())),
                 Err(error) => tracing::debug!(%error, "a folder cannot be watched"),
             }
         }

@@ -147,23 +147,28 @@ pub(crate) enum Meeting {
     Repeat,
     /// It is waited for, for a while.
     Wait,
+    /// What was waited for is over, and another session has its result.
+    Gone,
     /// Its result is shown.
     Show,
     /// A screen of the menu's choice finds out, or says that nobody knows.
     Unsure,
 }
 
-/// What is met. `runs` tells whether steps of an action of the subscriber run anywhere; `heard` is
-/// the attempt whose `unsure` screen the session has shown.
+/// What is met. `runs` tells whether steps of an action of the subscriber run anywhere,
+/// `has_waited` whether this message has begun one or waited for one; `heard` is the attempt whose
+/// `unsure` screen the session has shown.
 pub(crate) fn meet(
     noted: Option<&Action>,
-    runs: bool,
+    (runs, has_waited): (bool, bool),
     heard: Option<&Attempt>,
     at: At<'_>,
 ) -> Meeting {
     match undisturbed(noted, runs, heard, at) {
         // The end of the one before has not been noted yet.
         Meeting::Begin | Meeting::Repeat if runs => Meeting::Wait,
+        // One message begins one action.
+        Meeting::Begin if has_waited && noted.is_none() => Meeting::Gone,
         met => met,
     }
 }

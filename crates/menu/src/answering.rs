@@ -44,6 +44,8 @@ pub(crate) struct Answering<'a> {
     pub msisdn: &'a str,
     /// The id of the action whose result the session had shown before this message.
     pub shown: Option<String>,
+    /// The attempt of which it had said before this message that nobody knows what became.
+    pub heard: Option<Attempt>,
     /// What is noted of the subscriber when the session has been kept.
     pub ended: EndedAction,
     /// What is noted of the subscriber behind the reply.
@@ -68,6 +70,9 @@ pub(crate) struct News {
     pub session: Option<(RecordKey, RecordKey)>,
     /// The id of the action whose result is in the reply.
     pub told: Option<String>,
+    /// The attempt of which the reply says, at the end of the session, that nobody knows what
+    /// became.
+    pub given_up: Option<Attempt>,
     /// Whether the session begins with the message.
     pub begins: bool,
     /// The language that was chosen, which is remembered.
@@ -105,6 +110,7 @@ impl<'a> Answering<'a> {
             id,
             msisdn,
             shown: None,
+            heard: None,
             ended: EndedAction::default(),
             news: News::default(),
         }
@@ -269,8 +275,13 @@ impl<'a> Answering<'a> {
         Ok(Led::Enter)
     }
 
-    /// Answers what was typed.
-    pub async fn typed(&mut self, typed: &str) -> Shown {
+    /// Answers what was typed. `is_new` says that no repeated request looks like this one: what the
+    /// session has shown has been seen then.
+    pub async fn typed(&mut self, typed: &str, is_new: bool) -> Shown {
+        self.heard = self.session.attempt();
+        self.heard.take_if(|_| !self.session.is_unsure);
+        let shown = self.session.shown_action().filter(|_| is_new);
+        self.shown = shown.map(str::to_owned);
         let shown = self.show_next(typed).await;
         // Only now: a session that nobody answers keeps no other one from being resumed.
         self.news.begins |= std::mem::take(&mut self.session.is_pushed);
@@ -280,7 +291,6 @@ impl<'a> Answering<'a> {
     /// What became of an action is heard before a key does anything.
     async fn show_next(&mut self, typed: &str) -> Result<Shown, Fault> {
         self.restore()?;
-        self.shown = self.session.shown_action().map(str::to_owned);
         let led = match self.hear().await? {
             Some(led) => led,
             None => self.lead(typed).await?,
@@ -517,7 +527,11 @@ impl<'a> Answering<'a> {
         self.save()?;
         let ends = is_last && ends;
         if ends && self.session.is_unsure {
-            self.ended.given_up = self.session.attempt();
+            let attempt = self.session.attempt();
+            match attempt == self.heard {
+                true => self.ended.given_up = attempt,
+                false => self.news.given_up = attempt,
+            }
         }
         Ok(Shown {
             text: text.unwrap_or_default(),

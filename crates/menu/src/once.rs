@@ -78,11 +78,11 @@ impl Answering<'_> {
         let subscriber = RecordKey::subscriber(self.msisdn);
         let mut heard = self.session.attempt();
         heard = heard.filter(|_| self.session.is_unsure);
-        let mut waited_until = None;
+        let (mut waited_until, mut has_waited) = (None, false);
         loop {
             let mut entered = menu.sessions.enter(subscriber, shared, services).await?;
             let mut known = Subscriber::decode(entered.stored());
-            self.settle_seen(&mut known);
+            self.settle_seen(&mut known, has_waited);
             if known.action.is_none() && at == At::Elsewhere {
                 return Ok(Met::Nothing);
             }
@@ -92,9 +92,10 @@ impl Answering<'_> {
                 (At::Screen(_), Some(noted)) if self.has_other_choices(noted)? => At::OtherChoices,
                 (at, _) => at,
             };
-            let met = meet(noted, run.is_none(), heard.as_ref(), at);
+            let met = meet(noted, (run.is_none(), has_waited), heard.as_ref(), at);
             match (met, known.action.take()) {
                 (Meeting::Nothing, _) => return Ok(Met::Nothing),
+                (Meeting::Gone, _) => return Ok(Met::Pending),
                 (Meeting::Begin | Meeting::Repeat, noted) => {
                     let again = noted.filter(|_| met == Meeting::Repeat);
                     let run = run.ok_or_else(|| internal("an action begins while one runs"))?;
@@ -103,7 +104,7 @@ impl Answering<'_> {
                     entered.keep(known.encode(services.wall())).await?;
                     drop(entered);
                     self.start(action, run);
-                    heard = None;
+                    (heard, has_waited) = (None, true);
                 }
                 (Meeting::Wait, noted) => {
                     drop(entered);
@@ -113,6 +114,7 @@ impl Answering<'_> {
                         return Ok(Met::Pending);
                     }
                     menu.sessions.wait(subscriber, left, services).await;
+                    has_waited = true;
                 }
                 (Meeting::Show, Some(noted)) => {
                     let met = if self.take_over(&noted)? {
@@ -154,10 +156,12 @@ impl Answering<'_> {
         Ok(chosen.any(|name| value(&now, name) != value(&then.variables, name)))
     }
 
-    /// Forgets an action whose result the subscriber has seen.
-    fn settle_seen(&mut self, known: &mut Subscriber) {
+    /// Forgets an action whose result the subscriber has seen. Whoever has waited for it has not,
+    /// though somebody else was told.
+    fn settle_seen(&mut self, known: &mut Subscriber, has_waited: bool) {
         let (session, now) = (self.key.to_text(), self.services.wall());
-        let (dials, of) = (self.news.begins, (&*session, self.shown.as_deref()));
+        let dials = self.news.begins || has_waited;
+        let of = (&*session, self.shown.as_deref());
         let seen = known.action.take_if(|it| it.is_seen(of, dials, now));
         if let Some(seen) = seen {
             self.ended.seen = Some(seen.attempt());
@@ -287,7 +291,8 @@ impl Core {
         };
         let begins = self.plan.resume.is_some() && news.begins;
         let told = news.told.filter(|_| is_taken);
-        if told.is_none() && !begins && news.language.is_none() {
+        let given_up = news.given_up.filter(|_| is_taken);
+        if told.is_none() && given_up.is_none() && !begins && news.language.is_none() {
             return;
         }
         let (session, at) = (session.to_text(), services.wall().as_millis() as u64);
@@ -305,6 +310,9 @@ impl Core {
                     Some(_) => known.action = None,
                 }
             }
+            known
+                .action
+                .take_if(|it| it.is_over(None, given_up.as_ref()));
             if let Some(language) = news.language {
                 known.language = Some(language.to_string());
             }
@@ -444,7 +452,8 @@ impl Task {
         let mut entered = sessions.enter(subscriber, shared, services).await?;
         let mut known = Subscriber::decode(entered.stored());
         let is_open = match &known.action {
-            Some(noted) => noted.is(&self.action.attempt()) && noted.progress == Progress::Begun,
+            // Another engine may have taken this one for gone, and said that nobody knows.
+            Some(noted) => noted.is(&self.action.attempt()) && noted.progress != Progress::Done,
             None => !is_again,
         };
         if is_open {

@@ -390,8 +390,9 @@ impl Task {
             log_failure(&menu.plan, &self.exchange, services, &fault, what);
             let text = menu.plan.messages.failed.text(0).to_owned();
             let key = menu.key(&self.input.session, &self.input.msisdn);
+            let is_sent = self.input.event != SessionEvent::End;
             Answered {
-                queued: Some(menu.sessions.outbox.add(key)),
+                queued: is_sent.then(|| menu.sessions.outbox.add(key)),
                 ..Answered::plain(text)
             }
         });

@@ -173,7 +173,7 @@ impl Core {
         let answered = self.answer_in((&mut entered, key), input, exchange, services);
         let mut answered = answered.await?;
         // Before another request works on the session: screens are sent in the same order.
-        if self.plan.answers.is_some() {
+        if self.plan.answers.is_some() && input.event != SessionEvent::End {
             answered.queued = Some(self.sessions.outbox.add(key));
         }
         Ok(answered)
@@ -225,7 +225,11 @@ impl Core {
                 // More than one input: whoever sends it has skipped what may have been secret.
                 let skips = typed.contains('*') && !self.plan.slots.secret.is_empty();
                 was_secret = skips || answering.asks_secret();
-                answering.typed(&typed).await
+                let is_new = match &input.event {
+                    SessionEvent::Reply { sequence, .. } => sequence.is_some(),
+                    _ => true,
+                };
+                answering.typed(&typed, is_new).await
             }
         };
         let session = &mut answering.session;

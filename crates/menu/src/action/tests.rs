@@ -53,18 +53,25 @@ fn what_is_met_depends_on_what_is_noted_and_runs() {
         (Some(&unsure), true, Some("a"), other, Wait),
     ] {
         let heard = heard.map(attempt);
-        let met = meet(noted, runs, heard.as_ref(), at);
+        let met = meet(noted, (runs, false), heard.as_ref(), at);
         assert_eq!(met, wanted, "{noted:?} {runs} {heard:?} {at:?}");
     }
     // What was heard of the attempt before says nothing of this one.
     let mut again = action("a", Progress::Unsure);
     again.repeats = 1;
     let heard = attempt("a");
-    assert_eq!(meet(Some(&again), false, Some(&heard), buy), Unsure);
     assert_eq!(
-        meet(Some(&again), false, Some(&again.attempt()), buy),
-        Repeat
+        meet(Some(&again), (false, false), Some(&heard), buy),
+        Unsure
     );
+    let heard = again.attempt();
+    let met = meet(Some(&again), (false, false), Some(&heard), buy);
+    assert_eq!(met, Repeat);
+    // Whoever has waited for one begins no other one when its result was told elsewhere.
+    assert_eq!(meet(None, (false, true), None, buy), Gone);
+    assert_eq!(meet(None, (true, true), None, buy), Wait);
+    assert_eq!(meet(None, (false, true), None, dial), Nothing);
+    assert_eq!(meet(Some(&done), (false, true), None, buy), Show);
 }
 
 fn attempt(id: &str) -> Attempt {
@@ -146,9 +153,10 @@ impl World {
     fn come(&mut self, phone: usize, at: At<'_>) {
         let heard = self.heard[phone].clone();
         let before = self.noted.clone();
-        match meet(before.as_ref(), self.runs, heard.as_ref(), at) {
+        match meet(before.as_ref(), (self.runs, false), heard.as_ref(), at) {
             Meeting::Nothing => assert!(at == At::Elsewhere),
             Meeting::Wait => assert!(self.runs),
+            Meeting::Gone => panic!("nobody has waited"),
             Meeting::Begin => {
                 assert!(!self.runs);
                 // Whatever was there before has been told.

@@ -558,6 +558,90 @@ fn a_result_that_a_repeated_request_has_told_is_not_told_once_more() {
     engine.stop();
 }
 
+/// Where a repeated request cannot be told from a key, it may not stand for having seen a result.
+#[test]
+fn a_result_that_nobody_took_is_told_to_a_request_that_looks_like_a_key() {
+    let counter = Counter::new(Duration::from_millis(600));
+    let text = buying(counter.port, counter.shop.backend.port());
+    let at = text.find("    text: { en: \"Bought").unwrap();
+    let more = "    options: [ { text: { en: Bye, sw: Kwaheri }, go: bye } ]\n";
+    let text = text[..at].to_owned() + &text[at..].replacen("    end: true\n", more, 1);
+    let text = text.replace("\"POST 127", "\"GET 127");
+    let text = text.replace("gateway: africas-talking", "gateway: get");
+    counter.folder.write("flows/menu.yaml", &text);
+    let engine = counter.run();
+    let path =
+        |kind: u8, text: &str| format!("/ussd?type={kind}&session=q1&msisdn={NUMBER}&text={text}");
+    let send = |kind: u8, text: &str| crate::support::get(counter.port, &path(kind, text)).text();
+    assert!(send(1, "*123%23").starts_with("CON Airtime"));
+    assert!(send(2, "1").starts_with("CON How much?"));
+    let mut client = testkit::RawClient::connect(counter.port);
+    client.send(format!("GET {} HTTP/1.1\r\nHost: a\r\n\r\n", path(2, "1")));
+    testkit::wait_until("the sale begins", || counter.shop.sales() == 1);
+    drop(client);
+    thread::sleep(Duration::from_millis(800));
+    let result = send(2, "1");
+    assert!(result.starts_with("CON Bought 1: 77."), "{result}");
+    assert_eq!(send(2, "1"), "END Bye");
+    engine.stop();
+}
+
+/// A gateway that reports the end of a session before it answers the request with the last screen.
+#[test]
+fn the_end_of_a_session_cuts_off_no_screen_that_is_sent() {
+    let counter = Counter::new(Duration::ZERO);
+    let sent: Arc<Mutex<Vec<String>>> = Arc::default();
+    let log = Arc::clone(&sent);
+    let gateway = StrictBackend::answering(move |received| {
+        let text = String::from_utf8(received.body.clone()).unwrap();
+        let is_result = text.contains("Bought");
+        log.lock().unwrap().push(text);
+        if is_result {
+            thread::sleep(Duration::from_millis(1_500));
+        }
+        b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n".to_vec()
+    });
+    let text = buying(counter.port, counter.shop.backend.port());
+    let use_gateway = format!(
+        "use: {{ gw: {{ http: \"http://127.0.0.1:{}\" }}, shop:",
+        gateway.port()
+    );
+    let text = text.replace("use: { shop:", &use_gateway).replace(
+        "languages:",
+        "answers: { do: [ { http: { to: \"gw:/\", method: POST, body: \"${ .text }\" } } ] }\nlanguages:",
+    );
+    counter.folder.write("flows/menu.yaml", &text);
+    let engine = counter.run();
+    let send = |session: &str, more: &str| {
+        let head = format!("sessionId={session}&phoneNumber={NUMBER}&serviceCode=*123%23");
+        let response = post(counter.port, "/ussd", FORM, &format!("{head}&{more}"));
+        assert_eq!(response.status, 202, "{}", response.text());
+    };
+    let wait_for = |count: usize| {
+        testkit::wait_until("a screen is sent", || sent.lock().unwrap().len() >= count);
+        sent.lock().unwrap()[count - 1].clone()
+    };
+    send("s1", "text=");
+    wait_for(1);
+    send("s1", "text=1");
+    wait_for(2);
+    send("s1", "text=1*50");
+    // It is told to who dials at once, and no more than that.
+    for (count, session) in [(3, "s1"), (4, "s2")] {
+        assert!(wait_for(count).contains("Bought 50"));
+        send(session, "status=Success");
+        thread::sleep(Duration::from_millis(1_800));
+        let next = if session == "s1" { "s2" } else { "s3" };
+        send(next, "text=");
+    }
+    assert!(
+        wait_for(5).contains("Airtime"),
+        "{:?}",
+        sent.lock().unwrap()
+    );
+    engine.stop();
+}
+
 #[test]
 fn actions_are_checked() {
     let sound = buying(8080, 8081);
