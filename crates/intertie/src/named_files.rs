@@ -10,6 +10,7 @@ use bytes::Bytes;
 use crate::load::folder_of;
 use crate::regular_file;
 use crate::tls::hash;
+use crate::watch::parent;
 
 /// The most bytes of such a file.
 const SIZE_MAX: u64 = 16 * 1024 * 1024;
@@ -50,16 +51,6 @@ impl NamedFiles {
     /// The folders in which they are.
     pub fn folders(&self) -> BTreeSet<PathBuf> {
         let files = self.0.borrow();
-        let folders = files.keys().filter_map(|path| path.parent());
-        let here = |folder: &Path| folder.as_os_str().is_empty();
-        folders
-            .map(|it| {
-                if here(it) {
-                    ".".into()
-                } else {
-                    it.to_path_buf()
-                }
-            })
-            .collect()
+        files.keys().map(|path| parent(path)).collect()
     }
 }

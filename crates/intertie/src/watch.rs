@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -11,6 +11,12 @@ use tokio::sync::mpsc;
 
 /// How long files must be quiet before they are read: editors write in several steps.
 const QUIET: Duration = Duration::from_millis(100);
+
+/// The folder in which a file lies: the current one when its path names none.
+pub(crate) fn parent(file: &Path) -> PathBuf {
+    let parent = file.parent().filter(|it| !it.as_os_str().is_empty());
+    parent.unwrap_or(Path::new(".")).to_path_buf()
+}
 
 /// Tells when flow files may have changed.
 pub(crate) struct Watcher {
@@ -46,13 +52,7 @@ impl Watcher {
             let (folder, mode) = if path.is_dir() {
                 (path.clone(), RecursiveMode::Recursive)
             } else {
-                let parent = path
-                    .parent()
-                    .filter(|parent| !parent.as_os_str().is_empty());
-                (
-                    parent.map_or_else(|| ".".into(), PathBuf::from),
-                    RecursiveMode::NonRecursive,
-                )
+                (parent(path), RecursiveMode::NonRecursive)
             };
             watcher
                 .watch(&folder, mode)

@@ -45,7 +45,7 @@ pub(crate) struct Action {
     clippy::trivially_copy_pass_by_ref,
     reason = "what `skip_serializing_if` calls"
 )]
-fn is_zero(count: &u32) -> bool {
+pub(crate) fn is_zero(count: &u32) -> bool {
     *count == 0
 }
 
@@ -92,8 +92,8 @@ impl Action {
         self.id == attempt.id && self.repeats == attempt.repeats
     }
 
-    /// Whether it is over since its result has been seen, or since it has been given up: one that
-    /// was begun again meanwhile, or has come to its end, has not.
+    /// Whether the action is over: the subscriber has seen the result of this attempt, or has given
+    /// up an attempt whose outcome is unknown. An attempt that began meanwhile is not over.
     pub fn is_over(&self, seen: Option<&Attempt>, given_up: Option<&Attempt>) -> bool {
         let is = |attempt: Option<&Attempt>| attempt.is_some_and(|it| self.is(it));
         let may_be_seen = self.progress == Progress::Done || self.told.is_some();

@@ -330,8 +330,7 @@ impl Core {
         services: &dyn Services,
         change: impl FnOnce(&mut Subscriber),
     ) -> Result<(), Fault> {
-        let shared = self.plan.sessions_in.as_ref();
-        let mut entered = self.sessions.enter(subscriber, shared, services).await?;
+        let mut entered = self.enter(subscriber, services).await?;
         let mut known = Subscriber::decode(entered.stored());
         let before = known.clone();
         change(&mut known);
@@ -447,9 +446,7 @@ impl Task {
     /// its subscriber have seen it since.
     async fn note(&self, is_again: bool, services: &dyn Services) -> Result<(), Fault> {
         let subscriber = RecordKey::subscriber(&self.msisdn);
-        let shared = self.menu.plan.sessions_in.as_ref();
-        let sessions = &self.menu.sessions;
-        let mut entered = sessions.enter(subscriber, shared, services).await?;
+        let mut entered = self.menu.enter(subscriber, services).await?;
         let mut known = Subscriber::decode(entered.stored());
         let is_open = match &known.action {
             // Another engine may have taken this one for gone, and said that nobody knows.

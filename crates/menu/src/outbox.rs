@@ -72,7 +72,7 @@ impl Queued {
     }
 }
 
-/// What comes of the work; `None` when `stop` comes first.
+/// Runs `work` until `stop` is ready: the output of `work`, or `None` when it was cancelled.
 async fn unless<T>(stop: impl Future<Output = ()>, work: impl Future<Output = T>) -> Option<T> {
     let (mut stop, mut work) = (pin!(stop), pin!(work));
     poll_fn(|context| {

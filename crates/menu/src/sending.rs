@@ -20,7 +20,7 @@ use crate::gateway::{SESSION_MAX, msisdn};
 use crate::mask::masked_fault;
 use crate::plan::{Acknowledge, Acknowledgement, Answers, Push, ScreenId};
 use crate::session::Session;
-use crate::sessions::{Entered, RecordKey};
+use crate::sessions::RecordKey;
 use crate::step::{Answered, Core, internal};
 
 /// How many requests are acknowledged and not answered yet.
@@ -254,15 +254,6 @@ impl Core {
             }
         }
         Ok((id, shown.ends))
-    }
-
-    async fn enter<'a>(
-        &'a self,
-        key: RecordKey,
-        services: &'a dyn Services,
-    ) -> Result<Entered<'a>, Fault> {
-        let shared = self.plan.sessions_in.as_ref();
-        self.sessions.enter(key, shared, services).await
     }
 
     /// Begins a session whose id the gateway chooses, though nobody waits for it any more: its

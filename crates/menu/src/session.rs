@@ -7,7 +7,7 @@ use bytes::Bytes;
 use component::dialogue::Screen;
 use serde::{Deserialize, Serialize};
 
-use crate::action::Attempt;
+use crate::action::{Attempt, is_zero};
 use crate::machine::{Heard, Notice, Position};
 use crate::plan::Plan;
 
@@ -72,7 +72,7 @@ struct Kept<'a> {
     told: Option<String>,
     #[serde(rename = "i", default, skip_serializing_if = "Option::is_none")]
     action: Option<String>,
-    #[serde(rename = "k", default, skip_serializing_if = "is_none")]
+    #[serde(rename = "k", default, skip_serializing_if = "is_zero")]
     repeats: u32,
     #[serde(rename = "u", default, skip_serializing_if = "is_false")]
     is_unsure: bool,
@@ -92,14 +92,6 @@ fn is_false(value: &bool) -> bool {
     !value
 }
 
-#[allow(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "what `skip_serializing_if` calls"
-)]
-fn is_none(count: &u32) -> bool {
-    *count == 0
-}
-
 impl Session {
     /// Whether a session that was dropped has come anywhere, and not to its end.
     pub fn can_be_resumed(&self) -> bool {
@@ -115,8 +107,8 @@ impl Session {
         Some(Attempt { id, repeats })
     }
 
-    /// The id of the action whose result it has shown: what is said while one runs, or when it
-    /// cannot be shown, ends the session.
+    /// The id of the action whose result the session has shown. A session that was told to wait, or
+    /// that the result cannot be shown, has ended, so a session that goes on has shown it.
     pub fn shown_action(&self) -> Option<&str> {
         self.action.as_deref().filter(|_| !self.is_unsure)
     }

@@ -115,7 +115,8 @@ pub(crate) struct Answered {
     pub shown: Shown,
     /// What is noted of the subscriber when it is known whether the screen has been taken.
     pub news: News,
-    /// The screen's place among those of its session that are sent, where they are.
+    /// The screen's place in the queue of its session, when screens are sent (`answers`) and not
+    /// returned in the reply.
     pub queued: Option<Queued>,
 }
 
@@ -141,6 +142,19 @@ impl Core {
         RecordKey::session(&self.gateway, session, msisdn)
     }
 
+    /// Waits until no other request works on a session or subscriber, and reads the record.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub async fn enter<'a>(
+        &'a self,
+        key: RecordKey,
+        services: &'a dyn Services,
+    ) -> Result<Entered<'a>, Fault> {
+        let shared = self.plan.sessions_in.as_ref();
+        self.sessions.enter(key, shared, services).await
+    }
+
     /// Answers one message: its session is kept before.
     ///
     /// # Errors
@@ -152,8 +166,7 @@ impl Core {
         services: &dyn Services,
     ) -> Result<Answered, Fault> {
         let key = self.key(&input.session, &input.msisdn);
-        let shared = self.plan.sessions_in.as_ref();
-        let mut entered = self.sessions.enter(key, shared, services).await?;
+        let mut entered = self.enter(key, services).await?;
         if entered.stored().is_none() && self.plan.push.is_some() {
             let until = services.now() + pushing::WAIT;
             let subscriber = RecordKey::subscriber(&input.msisdn);
@@ -167,7 +180,7 @@ impl Core {
                 }
                 drop(entered);
                 under_way.ended(left, services).await;
-                entered = self.sessions.enter(key, shared, services).await?;
+                entered = self.enter(key, services).await?;
             }
         }
         let answered = self.answer_in((&mut entered, key), input, exchange, services);
