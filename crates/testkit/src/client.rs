@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::response::{Response, ResponseReader, is_timeout};
 
 /// No test waits longer than this for bytes.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A client connection.
 pub struct RawClient {
@@ -96,7 +96,7 @@ impl RawClient {
         silent
     }
 
-    /// Waits no longer than this for bytes from now on; without a call ten seconds.
+    /// Waits no longer than this for bytes from now on; without a call half a minute.
     pub fn set_patience(&self, time: Duration) {
         self.reader.source.set_read_timeout(Some(time)).unwrap();
     }

@@ -85,9 +85,9 @@ pub fn free_port() -> u16 {
         .expect("a port is free")
 }
 
-/// How long it may take until something is true: a broker that starts again on a busy machine needs
-/// ten seconds by itself.
-const WAIT_MAX: Duration = Duration::from_secs(30);
+/// How long it may take until something is true: a broker that starts again on a machine where others
+/// work needs half a minute by itself.
+const WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// Waits until something is true; panics when it is not in good time.
 pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {

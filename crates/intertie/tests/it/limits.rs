@@ -297,9 +297,7 @@ fn with_few_descriptors_health_is_answered_and_the_log_stays_short() {
 fn it_starts_and_serves_within_half_a_gigabyte_of_address_space() {
     let (folder, port) = (TempDir::new(), free_port());
     let file = folder.write("flow.yaml", &flows(port, "body: 1MiB", 1));
-    // Half a gigabyte, and what a build for tests maps of itself and for one more arena of the C
-    // library (128 MiB) on a busy machine.
-    let engine = run_under("-v 700000", &file);
+    let engine = run_under("-v 500000", &file);
     assert_eq!(get(port, "/hello").status, 200);
     // Threads cannot be made at all times: work beside the workers waits then, and none is lost.
     for round in 0..100 {

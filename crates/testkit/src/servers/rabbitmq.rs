@@ -118,7 +118,7 @@ impl Rabbitmq {
         while !is_up() {
             let output = std::fs::read_to_string(&output).unwrap_or_default();
             assert!(
-                start.elapsed() < Duration::from_secs(90),
+                start.elapsed() < Duration::from_secs(180),
                 "RabbitMQ does not start: {output}"
             );
             thread::sleep(Duration::from_millis(50));

@@ -7,6 +7,9 @@ use std::time::{Duration, Instant};
 use amqp::write::{self, Consumer, Queue, Target};
 use amqp::{Event, Handshake, Login, Message, Method, Progress, Properties, Receiver, Table};
 
+/// The longest that a test waits for the broker, on a machine where others work.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// A connection with one channel, whose messages are confirmed.
 pub struct Client {
     stream: TcpStream,
@@ -72,7 +75,7 @@ impl Client {
 
     /// Sends what waits and takes in events until one is the right one.
     fn until(&mut self, what: &str, mut is_it: impl FnMut(&Event<'_>, &mut Vec<u8>) -> bool) {
-        let is_done = self.until_or(Duration::from_secs(20), &mut is_it);
+        let is_done = self.until_or(PATIENCE, &mut is_it);
         assert!(is_done, "waited in vain for {what}");
     }
 
@@ -183,7 +186,7 @@ impl Client {
     pub fn take(&mut self, count: usize) -> Vec<Message> {
         let start = Instant::now();
         while self.inbox.len() < count {
-            let left = Duration::from_secs(20).checked_sub(start.elapsed());
+            let left = PATIENCE.checked_sub(start.elapsed());
             let left = left.unwrap_or_else(|| {
                 panic!("{} of {count} messages came", self.inbox.len());
             });
