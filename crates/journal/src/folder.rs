@@ -30,7 +30,7 @@ pub(crate) fn file_name(number: u64) -> String {
 }
 
 /// What may be in a folder: its name there, and the version of its format that is written.
-const PARTS: [(&str, u32); 3] = [("store", 2), ("topics", 2), ("keyed", 4)];
+const PARTS: [(&str, u32); 3] = [("store", 2), ("topics", 2), ("keyed", 5)];
 /// The version from which on a part is named when all of it is there.
 const NAMED_WHEN_MADE: u32 = 2;
 /// The file of keyed state.
@@ -242,8 +242,8 @@ impl Place for KeyedFile {
             .map_or(Ok(()), |it| File::open(it)?.sync_all())
     }
 
-    fn ahead(&mut self, make: bool) -> io::Result<Option<Box<dyn DiskFile>>> {
-        let path = self.path.with_extension("log");
+    fn ahead(&mut self, number: usize, make: bool) -> io::Result<Option<Box<dyn DiskFile>>> {
+        let path = self.ahead_path(number);
         let mut options = private();
         let options = options.read(true).write(true).create(make).truncate(false);
         let file = match options.open(&path) {

@@ -1,5 +1,5 @@
-//! Small keyed state: tables by name, in one file of `redb`. One thread works on it: the changes of
-//! all who wait are one commit, and then all are answered.
+//! Small keyed state: tables by name, in one file of `redb`. One thread has it, and another makes
+//! its commits: the changes of all who wait are one, and then all are answered.
 //!
 //! A commit whose `fsync` fails ends all writing until a restart, as in the log. One that fails
 //! before, since the disk is full, is refused, and the file is opened again: `redb` goes on only
@@ -10,7 +10,9 @@
 
 mod ahead;
 mod backend;
+mod commits;
 mod database;
+mod frames;
 mod keeper;
 
 use std::io;
@@ -27,6 +29,7 @@ use crate::backlog::Backlog;
 use crate::disk::DiskFile;
 use crate::error::{OpenError, Refusal};
 use crate::folder::KeyedFile;
+use commits::Scan;
 use keeper::{Command, Keeper, Staged};
 
 /// The most bytes that wait to be written.
@@ -99,9 +102,18 @@ pub(crate) trait Place: Send {
     /// What has been begun is the file from now on, also after a crash.
     fn finish(&mut self) -> io::Result<()>;
 
-    /// Opens the log beside the file; `None` when it is not there and is not to be made. One that
-    /// is made is there after a crash too.
-    fn ahead(&mut self, make: bool) -> io::Result<Option<Box<dyn DiskFile>>>;
+    /// Opens a file of the log beside it, of which there are two, by number from 0; `None` when it
+    /// is not there and is not to be made. One that is made is there after a crash too.
+    fn ahead(&mut self, number: usize, make: bool) -> io::Result<Option<Box<dyn DiskFile>>>;
+
+    /// The path of that file.
+    fn ahead_path(&self, number: usize) -> PathBuf {
+        let extension = match number {
+            0 => "log",
+            _ => "log-2",
+        };
+        self.path().with_extension(extension)
+    }
 
     /// Its path, for what is said about it.
     fn path(&self) -> PathBuf;
@@ -144,8 +156,14 @@ impl Keyed {
     /// The same for any file.
     pub(crate) fn with(place: Box<dyn Place>) -> Result<Self, OpenError> {
         let (commands, receiver) = std::sync::mpsc::channel();
-        let keeper = Keeper::open(place)?;
+        let (jobs, to_commit) = std::sync::mpsc::channel();
+        let keeper = Keeper::open(place, jobs)?;
         let has_failed = keeper.has_failed();
+        let outcomes = commands.clone();
+        thread::Builder::new()
+            .name("keyed-commits".to_owned())
+            .spawn(move || commits::run(&to_commit, &outcomes))
+            .map_err(OpenError::disk("start a thread"))?;
         thread::Builder::new()
             .name("keyed".to_owned())
             .spawn(move || keeper.run(&receiver))
@@ -255,13 +273,15 @@ impl Keyed {
         let table = table.into();
         let prefix = Bytes::copy_from_slice(prefix);
         let after = after.map(Bytes::copy_from_slice);
-        self.ask(|answer| Command::Scan {
-            table,
-            prefix,
-            after,
-            most,
-            place,
-            answer,
+        self.ask(|answer| {
+            Command::Scan(Scan {
+                table,
+                prefix,
+                after,
+                most,
+                place,
+                answer,
+            })
         })
         .await
     }
@@ -285,28 +305,32 @@ pub(crate) mod testing {
     use std::sync::atomic::AtomicBool;
 
     use super::Change;
-    use super::ahead::frame;
     use super::backend::Backend;
-    use super::database::{LogMark, Tag, write};
+    use super::database::{Frames, LogMark, Tag, write};
+    use super::frames::frame;
     use crate::disk::DiskFile;
 
-    /// Writes a database of version 3 with these changes, at this generation; gives the bytes of
-    /// the log beside it with these frames.
+    /// Writes a database of version 3, or of version 4 where there is a tag, with these changes, at
+    /// this generation; gives the bytes of the log beside it with these frames.
     pub fn old_folder(
         file: Box<dyn DiskFile>,
         changes: &[Change],
-        generation: u64,
+        (generation, tag): (u64, Option<u64>),
         frames: &[Vec<Change>],
     ) -> Vec<u8> {
+        let tag = tag.map_or(Tag::Absent, Tag::Random);
         let mark = LogMark {
-            generation,
-            tag: Tag::Absent,
+            frames: Frames::Generation(generation),
+            tag,
         };
         let backend = Backend::new(file, Arc::new(AtomicBool::new(false)));
         let database = redb::Database::builder()
             .create_with_backend(backend)
             .unwrap();
         write(&database, changes.iter().map(Change::parts), Some(mark)).unwrap();
-        frames.iter().flat_map(|it| frame(mark, it)).collect()
+        frames
+            .iter()
+            .flat_map(|it| frame(generation, tag, it))
+            .collect()
     }
 }

@@ -13,6 +13,8 @@ const SCAN_MAX: usize = 16 << 20;
 
 /// The table that says which frames of the log beside the file count, and its keys.
 const LOG: &str = "write-ahead";
+const FIRST: &[u8] = b"first";
+/// In place of the first one, where versions 3 and 4 of the part have written it.
 const GENERATION: &[u8] = b"generation";
 const TAG: &[u8] = b"tag";
 
@@ -21,12 +23,21 @@ type Definition<'a> = TableDefinition<'a, &'static [u8], &'static [u8]>;
 /// A table, a key, and the value that it gets; `None` where it has none from then on.
 pub(super) type Parts<'a> = (&'a Arc<str>, &'a Bytes, Option<&'a Bytes>);
 
-/// Which frames of the log beside the database count: those of this generation, with this tag.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Which frames of the log beside the database count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LogMark {
-    /// How many commits have taken frames along.
-    pub generation: u64,
+    pub frames: Frames,
     pub tag: Tag,
+}
+
+/// The frames that the database has not got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Frames {
+    /// Those from this number on, without a gap.
+    From(u64),
+    /// All of this generation, as versions 3 and 4 of the part wrote them. It is 0 where there was
+    /// no log.
+    Generation(u64),
 }
 
 /// What the checksums of frames begin with. Each use of the log, from the first frame of a process
@@ -50,10 +61,14 @@ impl LogMark {
     /// When it cannot be read.
     pub fn read(database: &Database) -> Result<Self, redb::Error> {
         let number = |value: &Bytes| value.first_chunk().map(|it| u64::from_le_bytes(*it));
-        let generation = get(database, LOG, GENERATION)?;
+        let named = |key| get(database, LOG, key).map(|it| it.as_ref().and_then(number));
+        let frames = match named(FIRST)? {
+            Some(first) => Frames::From(first),
+            None => Frames::Generation(named(GENERATION)?.unwrap_or_default()),
+        };
         let tag = get(database, LOG, TAG)?;
         Ok(Self {
-            generation: generation.as_ref().and_then(number).unwrap_or_default(),
+            frames,
             tag: match tag.as_ref().map(number) {
                 None => Tag::Absent,
                 Some(None) => Tag::Unused,
@@ -62,19 +77,21 @@ impl LogMark {
         })
     }
 
-    /// The mark of a database behind a commit that has taken all frames along.
-    pub fn next(self, tag: Tag) -> Self {
+    /// The mark of a log from which no frame counts.
+    pub fn unused() -> Self {
         Self {
-            generation: self.generation + 1,
-            tag,
+            frames: Frames::From(1),
+            tag: Tag::Unused,
         }
     }
+}
 
+impl Tag {
     /// The checksum of a frame's content.
     pub fn checksum(self, content: &[u8]) -> u32 {
-        match self.tag {
-            Tag::Absent | Tag::Unused => crc::of(content),
-            Tag::Random(tag) => crc::extend(crc::of(&tag.to_le_bytes()), content),
+        match self {
+            Self::Absent | Self::Unused => crc::of(content),
+            Self::Random(tag) => crc::extend(crc::of(&tag.to_le_bytes()), content),
         }
     }
 }
@@ -101,7 +118,14 @@ pub(super) fn write<'a>(
     }
     if let Some(mark) = mark {
         let mut table = transaction.open_table(Definition::new(LOG))?;
-        table.insert(GENERATION, &mark.generation.to_le_bytes()[..])?;
+        let (key, number) = match mark.frames {
+            Frames::From(first) => {
+                table.remove(GENERATION)?;
+                (FIRST, first)
+            }
+            Frames::Generation(generation) => (GENERATION, generation),
+        };
+        table.insert(key, &number.to_le_bytes()[..])?;
         match mark.tag {
             Tag::Absent => drop(table.remove(TAG)?),
             Tag::Unused => drop(table.insert(TAG, &[][..])?),

@@ -1,20 +1,23 @@
-//! The thread that has the file of keyed state.
+//! The thread that has the file of keyed state. It commits on another one (`commits`), one commit
+//! at a time, so that what goes to the log beside the file never waits for the disk.
 
 use std::collections::HashSet;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::Instant;
 
 use bytes::Bytes;
 use redb::{Database, DatabaseError, StorageError};
 use tokio::sync::oneshot;
 
-use super::ahead::{LogContent, LogEnd, WriteAhead};
+use super::ahead::{Files, WriteAhead};
 use super::backend::Backend;
-use super::database::{LogMark, Tag, get, scan, write};
+use super::commits::{Job, Outcome, Scan};
+use super::database::{Frames, LogMark, Tag, get, write};
+use super::frames::{self, LogContent, LogEnd};
 use super::{Change, Durability, Place};
 use crate::asking::Answer;
 use crate::backlog::Queued;
@@ -38,15 +41,10 @@ pub(super) enum Command {
         place: Queued,
         answer: Answer<Option<Bytes>>,
     },
-    Scan {
-        table: Arc<str>,
-        prefix: Bytes,
-        after: Option<Bytes>,
-        most: usize,
-        place: Queued,
-        answer: Answer<Vec<(Bytes, Bytes)>>,
-    },
+    Scan(Scan),
     Close(Option<oneshot::Sender<()>>),
+    /// The commit that was under way is over.
+    Committed(Box<Outcome>),
 }
 
 /// Changes of one who waits until they are kept.
@@ -62,30 +60,44 @@ pub(super) struct Keeper {
     path: PathBuf,
     place: Box<dyn Place>,
     /// Not there when it has to be opened again.
-    database: Option<Database>,
+    database: Option<Arc<Database>>,
     /// Whether an `fsync` has failed.
     has_failed: Arc<AtomicBool>,
     /// What the database has not got yet.
     ahead: WriteAhead,
+    /// What the database says of the log if a commit has taken frames along that has failed.
+    unsure: Option<LogMark>,
+    /// Where commits are made.
+    jobs: Sender<Job>,
+    is_committing: bool,
+    /// What the next commit has, in the order in which it was asked for, and its keys.
     staged: Vec<Staged>,
+    keys: HashSet<(Arc<str>, Bytes)>,
+    /// What is read behind the next commit.
+    scans: Vec<Scan>,
     closing: Option<Option<oneshot::Sender<()>>>,
 }
 
 impl Keeper {
-    pub fn open(place: Box<dyn Place>) -> Result<Self, OpenError> {
+    pub fn open(place: Box<dyn Place>, jobs: Sender<Job>) -> Result<Self, OpenError> {
         let mut keeper = Self {
             path: place.path(),
             place,
             database: None,
             has_failed: Arc::new(AtomicBool::new(false)),
             ahead: WriteAhead::default(),
+            unsure: None,
+            jobs,
+            is_committing: false,
             staged: Vec::new(),
+            keys: HashSet::new(),
+            scans: Vec::new(),
             closing: None,
         };
         let was_made = keeper.place.is_made();
         let database = keeper.open_database(true)?;
         keeper.take_along(&database, was_made)?;
-        keeper.database = Some(database);
+        keeper.database = Some(Arc::new(database));
         Ok(keeper)
     }
 
@@ -93,32 +105,30 @@ impl Keeper {
     /// database that is new, or whose loss is accepted, may be missing.
     fn take_along(&mut self, database: &Database, was_made: bool) -> Result<(), OpenError> {
         let mark = self.mark_of(database)?;
-        let file = self.place.ahead(false);
-        let file = file.map_err(self.doing("open the log of"))?;
-        let content = match (&file, mark.tag) {
-            (_, Tag::Unused) => {
-                self.ahead.file = file;
-                self.ahead.begin(mark);
-                return Ok(());
-            }
-            (None, _) => {
-                self.miss_log(mark, was_made)?;
-                LogContent::default()
-            }
-            (Some(file), _) => {
-                let content = WriteAhead::read(&**file, mark);
+        let mut files: Files = [None, None];
+        for (number, file) in files.iter_mut().enumerate() {
+            let opened = self.place.ahead(number, false);
+            *file = opened.map_err(self.doing("open the log of"))?;
+        }
+        if mark == LogMark::unused() {
+            self.ahead.begin(files);
+            return Ok(());
+        }
+        let content = match mark.tag {
+            Tag::Unused => LogContent::default(),
+            _ => {
+                self.miss_log(mark, &files, was_made)?;
+                let content = frames::read(&files, mark);
                 content.map_err(self.doing("read the log of"))?
             }
         };
         self.report(content.end);
         // Also where it has nothing: what stands in it must not follow what is written anew.
-        let next = mark.next(Tag::Unused);
         let changes = content.values.iter();
         let changes = changes.map(|((table, key), value)| (table, key, value.as_ref()));
-        let written = write(database, changes, Some(next));
+        let written = write(database, changes, Some(LogMark::unused()));
         written.map_err(|error| self.doing("write to")(std::io::Error::other(error)))?;
-        self.ahead.file = file;
-        self.ahead.begin(next);
+        self.ahead.begin(files);
         Ok(())
     }
 
@@ -128,17 +138,25 @@ impl Keeper {
         mark.map_err(|error| OpenError::Keyed(self.path.clone(), error.to_string()))
     }
 
-    /// The log is not there. Where it may have had changes that were acknowledged, that is refused,
-    /// or told where loss is accepted.
-    fn miss_log(&self, mark: LogMark, was_made: bool) -> Result<(), OpenError> {
-        let log = self.path.with_extension("log");
-        match mark.tag {
-            Tag::Random(_) if was_made => {
+    /// A file of the log may be missing. Where it may have had changes that were acknowledged, that
+    /// is refused, or told where loss is accepted.
+    fn miss_log(&self, mark: LogMark, files: &Files, was_made: bool) -> Result<(), OpenError> {
+        // Version 4 of the part had one file.
+        let needed = match mark.frames {
+            Frames::From(_) => 2,
+            Frames::Generation(_) => 1,
+        };
+        let Some(number) = files.iter().take(needed).position(Option::is_none) else {
+            return Ok(());
+        };
+        let log = self.place.ahead_path(number);
+        match (mark.tag, mark.frames) {
+            (Tag::Random(_), _) if was_made => {
                 let why = format!("it is missing, with changes of the last second; {RESTORE}");
                 return Err(OpenError::Keyed(log, why));
             }
             // Version 3 of the part did not note whether it was needed.
-            Tag::Absent if mark.generation == 0 => {}
+            (Tag::Absent, Frames::Generation(0)) => {}
             _ => tracing::warn!(
                 file = %log.display(),
                 "the log beside keyed state is missing: its last changes may be lost"
@@ -149,19 +167,23 @@ impl Keeper {
 
     /// Says where the log ends otherwise than it should.
     fn report(&self, end: LogEnd) {
-        let file = self.path.with_extension("log");
-        let file = file.display();
+        let path = |number| self.place.ahead_path(number);
         match end {
             LogEnd::Whole => {}
-            LogEnd::Torn(at) => tracing::warn!(
-                %file, at,
+            LogEnd::Torn(position) => tracing::warn!(
+                file = %path(position.file).display(), at = position.at,
                 "the log beside keyed state ends with a change that is not whole, which is left \
                  out: it was being written when the process or the machine stopped"
             ),
-            LogEnd::Broken(at) => tracing::error!(
-                %file, at,
+            LogEnd::Broken(position) => tracing::error!(
+                file = %path(position.file).display(), at = position.at,
                 "the log beside keyed state is damaged: there are changes behind the damage, \
                  which are lost"
+            ),
+            LogEnd::Missing(number) => tracing::error!(
+                file = %path(0).display(), number,
+                "the log beside keyed state lacks a change: there are changes behind it, which are \
+                 lost"
             ),
         }
     }
@@ -198,8 +220,7 @@ impl Keeper {
     fn make(&mut self) -> Result<Box<dyn DiskFile>, OpenError> {
         let begun = self.place.begin().map_err(self.doing("make"))?;
         let database = self.with(begun)?;
-        let mark = LogMark::default().next(Tag::Unused);
-        let written = write(&database, std::iter::empty(), Some(mark));
+        let written = write(&database, std::iter::empty(), Some(LogMark::unused()));
         written.map_err(|error| self.doing("make")(std::io::Error::other(error)))?;
         drop(database);
         self.place.finish().map_err(self.doing("make"))?;
@@ -240,7 +261,8 @@ impl Keeper {
     /// Works until nobody can ask any more.
     pub fn run(mut self, commands: &Receiver<Command>) {
         while self.closing.is_none() {
-            let first = match self.ahead.due() {
+            let due = self.ahead.due().filter(|_| !self.is_committing);
+            let first = match due {
                 None => commands.recv().map_err(|_| RecvTimeoutError::Disconnected),
                 Some(due) => commands.recv_timeout(due.saturating_duration_since(Instant::now())),
             };
@@ -250,22 +272,149 @@ impl Keeper {
                 Err(RecvTimeoutError::Disconnected) => return,
             };
             let more: Vec<Command> = commands.try_iter().take(ROUND_MAX).collect();
-            let mut reads = Vec::new();
-            for command in first.into_iter().chain(more) {
-                match command {
-                    // What comes behind the end is not answered.
-                    _ if self.closing.is_some() => {}
-                    Command::Write { write } => self.staged.push(write),
-                    Command::Close(answer) => self.closing = Some(answer),
-                    read => reads.push(read),
-                }
+            self.take_round(first.into_iter().chain(more));
+            self.start_commit();
+        }
+        self.end(commands);
+    }
+
+    /// Does what was asked, but for what a commit has to do.
+    fn take_round(&mut self, commands: impl Iterator<Item = Command>) {
+        let (mut quick, mut reads) = (Vec::new(), Vec::new());
+        for command in commands {
+            match command {
+                Command::Committed(outcome) => self.committed(*outcome),
+                // What comes behind the end is not answered.
+                _ if self.closing.is_some() => {}
+                Command::Write { write } if self.has_to_wait(&write) => self.stage(write),
+                Command::Write { write } => quick.push(write),
+                Command::Scan(scan) => self.scans.push(scan),
+                Command::Close(answer) => self.closing = Some(answer),
+                Command::Get {
+                    table,
+                    key,
+                    place,
+                    answer,
+                } => reads.push((table, key, place, answer)),
             }
-            self.keep_staged();
-            reads.into_iter().for_each(|read| self.read(read));
+        }
+        if !quick.is_empty() {
+            let changes = quick.iter().flat_map(|it| it.changes.iter().cloned());
+            let written = self.append(changes.collect());
+            answer_all(quick, &written);
+        }
+        for (table, key, place, answer) in reads {
+            let value = self.value(&table, &key);
+            drop(place);
+            // Whoever asked may have gone away.
+            let _ = answer.send(value);
+        }
+    }
+
+    /// Whether changes are to be in the next commit: since they have to be on the disk, or stand
+    /// behind others of the same key that have to, or since the log takes no more now.
+    fn has_to_wait(&self, write: &Staged) -> bool {
+        let log_has_to = self.is_committing && (self.ahead.is_full() || !self.ahead.is_in_use());
+        let follows = |it: &Change| {
+            let (table, key, _) = it.parts();
+            self.keys.contains(&(Arc::clone(table), key.clone()))
+        };
+        write.durability == Durability::Disk
+            || log_has_to
+            || !self.keys.is_empty() && write.changes.iter().any(follows)
+    }
+
+    fn stage(&mut self, write: Staged) {
+        let keys = write.changes.iter().map(Change::parts);
+        self.keys
+            .extend(keys.map(|it| (Arc::clone(it.0), it.1.clone())));
+        self.staged.push(write);
+    }
+
+    /// Has everything committed that waits for it, when no commit is under way.
+    fn start_commit(&mut self) {
+        let now = Instant::now();
+        let is_due = self.ahead.is_due(now);
+        if self.is_committing || !is_due && self.staged.is_empty() && self.scans.is_empty() {
+            return;
+        }
+        let database = match self.database() {
+            Ok(database) => Arc::clone(database),
+            Err(refusal) => {
+                self.ahead.put_off(now);
+                return self.refuse(&refusal);
+            }
+        };
+        // Later changes of a key must not be behind those that stand in the log only.
+        let is_mixed = self
+            .keys
+            .iter()
+            .any(|it| self.ahead.get(&it.0, &it.1).is_some());
+        let takes_along =
+            is_due || is_mixed || self.scans.iter().any(|it| self.ahead.has(&it.table));
+        let tag = self.ahead.mark.tag;
+        let taken = takes_along.then(|| {
+            let (values, frames) = self.ahead.take();
+            (values, LogMark { frames, tag })
+        });
+        self.keys.clear();
+        let job = Job {
+            database,
+            taken,
+            staged: std::mem::take(&mut self.staged),
+            scans: std::mem::take(&mut self.scans),
+        };
+        // The thread is there as long as this one: it catches what panics.
+        self.is_committing = self.jobs.send(job).is_ok();
+    }
+
+    /// Nothing can be committed now.
+    fn refuse(&mut self, refusal: &Refusal) {
+        self.keys.clear();
+        answer_all(std::mem::take(&mut self.staged), &Err(refusal.clone()));
+        for Scan { place, answer, .. } in std::mem::take(&mut self.scans) {
+            drop(place);
+            let _ = answer.send(Err(refusal.clone()));
+        }
+    }
+
+    /// The commit that was under way is over.
+    fn committed(&mut self, outcome: Outcome) {
+        self.is_committing = false;
+        let written = outcome.written.map_err(|error| self.failed(&error));
+        match (outcome.next, &written) {
+            (None, _) => {}
+            (Some(next), Ok(())) => self.ahead.taken_along(next),
+            (Some(next), Err(_)) => {
+                self.unsure = Some(next);
+                self.ahead.put_off(Instant::now());
+            }
+        }
+        answer_all(outcome.staged, &written);
+        for (Scan { place, answer, .. }, found) in outcome.scans {
+            drop(place);
+            let found = written.clone().and_then(|()| found.map_err(unreadable));
+            let _ = answer.send(found);
+        }
+    }
+
+    /// Everything that was asked for before the end is done, and the database has what is in the
+    /// log.
+    fn end(mut self, commands: &Receiver<Command>) {
+        loop {
+            self.start_commit();
+            if !self.is_committing {
+                break;
+            }
+            match commands.recv() {
+                Ok(Command::Committed(outcome)) => self.committed(*outcome),
+                Ok(_) => {}
+                Err(_) => break,
+            }
         }
         if self.ahead.is_in_use() {
             // What cannot be taken along is in the log for whoever opens it next.
-            let _ = self.commit(std::iter::empty(), Some(Tag::Unused));
+            let _ = self.commit_now(Tag::Unused);
         }
         let closing = self.closing.take().flatten();
         // Whoever is told so may open the file at once.
@@ -276,100 +425,64 @@ impl Keeper {
     }
 
     /// The database, opened again when that is needed.
-    fn database(&mut self) -> Result<&Database, Refusal> {
+    fn database(&mut self) -> Result<&Arc<Database>, Refusal> {
         if self.has_failed.load(Ordering::Relaxed) {
             return Err(Refusal::Poisoned("fsync failed".to_owned()));
         }
         if self.database.is_none() {
             let opened = self.open_again();
             let opened = opened.map_err(|error| Refusal::NoSpace(error.to_string()));
-            self.database = Some(opened?);
+            self.database = Some(Arc::new(opened?));
         }
         self.database.as_ref().ok_or(Refusal::Closed)
     }
 
     /// Opens the file again after a commit that has failed. Some fail when they are durable: then
-    /// the database has what was taken along, and names the next generation.
+    /// the database has what was taken along, and says so.
     fn open_again(&mut self) -> Result<Database, OpenError> {
         let database = self.open_database(false)?;
-        let (mark, before) = (self.mark_of(&database)?, self.ahead.mark);
-        if mark.generation == before.generation + 1 {
-            self.ahead.begin(mark);
-        } else if mark != before {
+        let mark = self.mark_of(&database)?;
+        if self.unsure == Some(mark) {
+            self.ahead.taken_along(mark);
+        } else if mark == self.ahead.mark {
+            self.ahead.not_taken_along(Instant::now());
+        } else {
             let why = "it is not the file that it was before a commit failed; restart";
             return Err(OpenError::Keyed(self.path.clone(), why.to_owned()));
         }
+        self.unsure = None;
         Ok(database)
     }
 
-    /// Has everything that is staged where it has to be, and answers.
-    fn keep_staged(&mut self) {
-        let staged = std::mem::take(&mut self.staged);
-        let now = Instant::now();
-        if self.ahead.is_due(now) || self.is_mixed(&staged) {
-            let changes = staged.iter().flat_map(|it| &it.changes);
-            let written = self.commit(changes, Some(self.ahead.mark.tag));
-            if written.is_err() {
-                self.ahead.put_off(now);
-            }
-            return answer_all(staged, &written);
-        }
-        let is_durable = |it: &Staged| it.durability == Durability::Disk;
-        let (durable, quick): (Vec<Staged>, Vec<Staged>) = staged.into_iter().partition(is_durable);
-        if !durable.is_empty() {
-            let changes = durable.iter().flat_map(|it| &it.changes);
-            let written = self.commit(changes, None);
-            answer_all(durable, &written);
-        }
-        if !quick.is_empty() {
-            let changes = quick.iter().flat_map(|it| it.changes.iter().cloned());
-            let written = self.append(changes.collect(), now);
-            answer_all(quick, &written);
-        }
-    }
-
-    /// Whether a change that has to be on the disk meets one of the same key that has not: then all
-    /// of them are one commit, in their order.
-    fn is_mixed(&self, staged: &[Staged]) -> bool {
-        let of = |durability| {
-            let staged = staged.iter().filter(move |it| it.durability == durability);
-            staged.flat_map(|it| it.changes.iter().map(Change::parts))
+    /// Commits what is in the log, on this thread, and the database says that it has this tag from
+    /// then on. No other commit is under way.
+    fn commit_now(&mut self, tag: Tag) -> Result<(), Refusal> {
+        let database = Arc::clone(self.database()?);
+        let (values, frames) = self.ahead.take();
+        let mark = match tag {
+            Tag::Unused => LogMark::unused(),
+            _ => LogMark { frames, tag },
         };
-        let mut durable = of(Durability::Disk).peekable();
-        if durable.peek().is_none() {
-            return false;
-        }
-        let quick: HashSet<_> = of(Durability::Process).map(|it| (it.0, it.1)).collect();
-        durable.any(|it| quick.contains(&(it.0, it.1)) || self.ahead.get(it.0, it.1).is_some())
-    }
-
-    /// Makes changes in one commit. It takes along those that the database has not got yet where it
-    /// is said which tag the log has from then on.
-    fn commit<'a>(
-        &mut self,
-        changes: impl Iterator<Item = &'a Change>,
-        tag: Option<Tag>,
-    ) -> Result<(), Refusal> {
-        self.database()?;
-        let Some(database) = &self.database else {
-            return Err(Refusal::Closed);
-        };
-        let next = tag.map(|tag| self.ahead.mark.next(tag));
-        let values = self.ahead.values().iter().filter(|_| next.is_some());
+        let values = values.iter();
         let values = values.map(|((table, key), value)| (table, key, value.as_ref()));
-        let changes = changes.map(|it| it.parts());
-        let written = write(database, values.chain(changes), next);
-        written.map_err(|error| self.failed(&error))?;
-        if let Some(next) = next {
-            self.ahead.begin(next);
+        let written = write(&database, values, Some(mark));
+        drop(database);
+        match written {
+            Ok(()) => {
+                self.ahead.taken_along(mark);
+                Ok(())
+            }
+            Err(error) => {
+                self.unsure = Some(mark);
+                Err(self.failed(&error))
+            }
         }
-        Ok(())
     }
 
     /// Has changes in the log beside the database.
-    fn append(&mut self, changes: Vec<Change>, now: Instant) -> Result<(), Refusal> {
+    fn append(&mut self, changes: Vec<Change>) -> Result<(), Refusal> {
         self.use_log()?;
-        let appended = self.ahead.append(changes, now);
+        let appended = self.ahead.append(changes, Instant::now());
         appended.map_err(|error| self.not_appended(&error))
     }
 
@@ -377,13 +490,17 @@ impl Keeper {
     /// the log, and it says that there is one.
     fn use_log(&mut self) -> Result<(), Refusal> {
         self.database()?;
-        if self.ahead.file.is_none() {
-            let made = self.place.ahead(true);
-            self.ahead.file = made.map_err(|error| self.not_appended(&error))?;
+        for number in 0..self.ahead.files.len() {
+            let file = self.ahead.files.get_mut(number).filter(|it| it.is_none());
+            let Some(file) = file else { continue };
+            match self.place.ahead(number, true) {
+                Ok(made) => *file = made,
+                Err(error) => return Err(self.not_appended(&error)),
+            }
         }
         match self.ahead.is_in_use() {
             true => Ok(()),
-            false => self.commit(std::iter::empty(), Some(Tag::Random(chance()))),
+            false => self.commit_now(Tag::Random(chance())),
         }
     }
 
@@ -419,42 +536,6 @@ impl Keeper {
             return Ok(value.clone());
         }
         get(self.database()?, table, key).map_err(unreadable)
-    }
-
-    fn read(&mut self, command: Command) {
-        match command {
-            Command::Get {
-                table,
-                key,
-                place,
-                answer,
-            } => {
-                let value = self.value(&table, &key);
-                drop(place);
-                // Whoever asked may have gone away.
-                let _ = answer.send(value);
-            }
-            Command::Scan {
-                table,
-                prefix,
-                after,
-                most,
-                place,
-                answer,
-            } => {
-                let ready = match self.ahead.has(&table) {
-                    true => self.commit(std::iter::empty(), Some(self.ahead.mark.tag)),
-                    false => Ok(()),
-                };
-                let found = ready.and_then(|()| {
-                    let found = scan(self.database()?, &table, &prefix, after.as_deref(), most);
-                    found.map_err(unreadable)
-                });
-                drop(place);
-                let _ = answer.send(found);
-            }
-            Command::Write { .. } | Command::Close(_) => {}
-        }
     }
 }
 

@@ -92,7 +92,7 @@ fn all_that_is_in_a_folder_has_one_lock() {
     assert_eq!(path.parts(), "store 2\n");
     let topics = streams(&folder);
     let keyed = Keyed::open(folder.keyed().unwrap()).unwrap();
-    assert_eq!(path.parts(), "store 2\ntopics 2\nkeyed 4\n");
+    assert_eq!(path.parts(), "store 2\ntopics 2\nkeyed 5\n");
     let in_use = |error: Option<OpenError>| matches!(error, Some(OpenError::InUse(..)));
     assert!(in_use(folder.store().err()));
     assert!(in_use(folder.topics().err()));

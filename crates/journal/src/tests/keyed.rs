@@ -14,8 +14,8 @@ use crate::disk::{Disk, DiskFile};
 use crate::keyed::{Change, Durability, Keyed, Place};
 use crate::{OpenError, Refusal};
 
-/// The disk for one process. Its file has the number 1, that which becomes it the number 2, the log
-/// beside it the number 3.
+/// The disk for one process. Its file has the number 1, that which becomes it the number 2, the files
+/// of the log beside it the numbers 3 and 4.
 struct SimPlace {
     disk: SimDisk,
     /// How often processes had gone when this one came.
@@ -56,10 +56,11 @@ impl Place for SimPlace {
         Disk::sync(disk)
     }
 
-    fn ahead(&mut self, make: bool) -> io::Result<Option<Box<dyn DiskFile>>> {
-        match self.open_file(3)? {
+    fn ahead(&mut self, number: usize, make: bool) -> io::Result<Option<Box<dyn DiskFile>>> {
+        let number = 3 + number as u64;
+        match self.open_file(number)? {
             None if make => {
-                let made = self.disk()?.create(3)?;
+                let made = self.disk()?.create(number)?;
                 Disk::sync(self.disk()?)?;
                 Ok(Some(made))
             }

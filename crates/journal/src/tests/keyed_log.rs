@@ -1,13 +1,15 @@
 //! The log beside keyed state: it is missed, its frames count once and for one database only, and
 //! what a commit has that failed when it was durable is there.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::thread;
 
 use bytes::Bytes;
 
 use super::keyed::{bytes, get, open, put, try_open};
-use super::sim::SimDisk;
-use super::waiting::wait;
+use super::sim::{Random, SimDisk};
+use super::waiting::{soon, wait};
 use crate::keyed::testing::old_folder;
 use crate::keyed::{Change, Durability, Keyed};
 use crate::{OpenError, Refusal};
@@ -157,13 +159,14 @@ fn missing_log_is_reported_where_it_may_have_had_something() {
 }
 
 #[test]
-fn version_3_is_read_with_its_log() {
+fn earlier_versions_are_read_with_their_log() {
     let frames = [vec![change("t", "a", "2")], vec![change("t", "b", "3")]];
-    for with_log in [true, false] {
+    // Version 3 had no tag, and did not know whether there was a log.
+    for (tag, with_log) in [(None, true), (None, false), (Some(17), true)] {
         let disk = SimDisk::new(1);
         let database = crate::disk::Disk::create(&mut disk.clone(), DATABASE).unwrap();
         let changes = [change("t", "a", "1")];
-        let mut log = old_folder(database, &changes, 7, &frames);
+        let mut log = old_folder(database, &changes, (7, tag), &frames);
         // What an earlier generation has left.
         log.extend_from_slice(b"left");
         let mut files = vec![(DATABASE, seen(&disk, DATABASE))];
@@ -180,7 +183,140 @@ fn version_3_is_read_with_its_log() {
             let keyed = open(&disk);
             let found = ["a", "b"].map(|key| get(&keyed, "t", key));
             assert_eq!(found, expected);
+            put_quick(&keyed, "c", "4").unwrap();
+            assert_eq!(get(&keyed, "t", "c"), Some("4".to_owned()));
             disk.kill();
         }
     }
+}
+
+#[test]
+fn what_has_to_outlive_the_process_does_not_wait_for_a_commit() {
+    for is_killed in [false, true] {
+        let disk = SimDisk::new(1);
+        let keyed = open(&disk);
+        put_quick(&keyed, "a", "1").unwrap();
+        disk.world().is_sync_held = true;
+        // It takes along what is in the log.
+        let scan = keyed.scan("t", b"", None, 9);
+        let mut scan = Box::pin(scan);
+        assert!(soon(20, &mut scan).is_none());
+        put_quick(&keyed, "a", "2").unwrap();
+        put_quick(&keyed, "b", "3").unwrap();
+        let found = ["a", "b"].map(|key| get(&keyed, "t", key).unwrap());
+        assert_eq!(found, ["2", "3"]);
+        // What follows a change that waits, waits too.
+        let mut synced = Box::pin(keyed.put("t", bytes("b"), bytes("4")));
+        assert!(soon(20, &mut synced).is_none());
+        let later = keyed.write_with(vec![change("t", "b", "5")], Durability::Process);
+        let mut later = Box::pin(later);
+        assert!(soon(20, &mut later).is_none());
+        if is_killed {
+            disk.kill();
+        }
+        disk.world().is_sync_held = false;
+        let done = (wait(synced).is_ok(), wait(later).is_ok());
+        assert_eq!(done, (!is_killed, !is_killed));
+        assert_eq!(wait(scan).is_ok(), !is_killed);
+        disk.kill();
+        let keyed = open(&disk);
+        let found = ["a", "b"].map(|key| get(&keyed, "t", key).unwrap());
+        let last = if is_killed { "3" } else { "5" };
+        assert_eq!(found, ["2", last]);
+    }
+}
+
+/// What each key may have.
+type MayHave = BTreeMap<String, Vec<Option<String>>>;
+
+fn found_of(keyed: &Keyed, may_have: &mut MayHave, seed: u64) {
+    for (key, may) in may_have {
+        let found = get(keyed, "t", key);
+        assert!(may.contains(&found), "{seed}: {key} {found:?} of {may:?}");
+        *may = vec![found];
+    }
+}
+
+/// Writes what has to outlive the process while commits take their time, fail, or fail when they
+/// are durable.
+#[test]
+fn nothing_is_lost_or_comes_back_while_commits_are_under_way() {
+    let mut failures = 0;
+    for seed in 0..150 {
+        let mut random = Random::new(seed);
+        let disk = SimDisk::new(seed + 1);
+        let mut may_have = MayHave::new();
+        for _ in 0..4 {
+            let keyed = open(&disk);
+            found_of(&keyed, &mut may_have, seed);
+            put_quick(&keyed, "first", "1").unwrap();
+            match random.below(4) {
+                0 => disk.world().write_fails = Some(random.below(80)),
+                1 => disk.world().cut_fails = true,
+                _ => {}
+            }
+            let mut beside = Vec::new();
+            for _ in 0..random.below(60) {
+                let value = format!("{}{}", random.next(), "v".repeat(150));
+                match random.below(12) {
+                    0 => disk.world().is_sync_held = true,
+                    1 | 2 => disk.world().is_sync_held = false,
+                    3 | 4 => {
+                        let (keyed, key) = (keyed.clone(), format!("synced{}", beside.len()));
+                        may_have.entry(key.clone()).or_insert(vec![None]);
+                        beside.push(thread::spawn(move || {
+                            let written = put(&keyed, "t", &key, &value);
+                            (key, value, written.is_ok())
+                        }));
+                    }
+                    5 => {
+                        let keyed = keyed.clone();
+                        drop(thread::spawn(move || wait(keyed.scan("t", b"", None, 9))));
+                    }
+                    _ => {
+                        let key = format!("quick{}", random.below(8));
+                        let may = may_have.entry(key.clone()).or_insert(vec![None]);
+                        may.push(Some(value.clone()));
+                        let changes = vec![change("t", &key, &value)];
+                        let write = keyed.write_with(changes, Durability::Process);
+                        // It waits where a commit has failed and the file is opened again.
+                        match soon(300, write) {
+                            Some(Ok(())) => {
+                                *may = vec![Some(value.clone())];
+                                // A file that is opened again makes it wait.
+                                let found = soon(300, keyed.get("t", key.as_bytes()));
+                                if let Some(Ok(found)) = found {
+                                    assert_eq!(found, Some(bytes(&value)), "{seed}: {key}");
+                                }
+                            }
+                            _ => {
+                                disk.world().is_sync_held = false;
+                                failures += 1;
+                            }
+                        }
+                    }
+                }
+            }
+            if random.holds(30) {
+                disk.kill();
+            }
+            disk.world().is_sync_held = false;
+            for written in beside {
+                let (key, value, is_ok) = written.join().unwrap();
+                let may = may_have.get_mut(&key).unwrap();
+                if is_ok {
+                    may.clear();
+                }
+                may.push(Some(value));
+            }
+            match random.holds(50) {
+                true => wait(keyed.close()),
+                false => drop(keyed),
+            }
+            disk.kill();
+            disk.world().cut_fails = false;
+        }
+        found_of(&open(&disk), &mut may_have, seed);
+    }
+    println!("{failures} failures");
 }

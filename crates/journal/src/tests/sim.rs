@@ -63,6 +63,8 @@ pub struct World {
     pub sync_fails: Option<u64>,
     /// How many writes from now one is not done as a whole: there is no space for it.
     pub write_fails: Option<u64>,
+    /// Whether each `fsync` of a file waits: the disk is slow.
+    pub is_sync_held: bool,
     /// Whether the next file that is cut, but not emptied, is not.
     pub cut_fails: bool,
     /// Whether something has failed for one of these reasons.
@@ -94,6 +96,7 @@ impl SimDisk {
             left: None,
             sync_fails: None,
             write_fails: None,
+            is_sync_held: false,
             cut_fails: false,
             has_failed: false,
             space: None,
@@ -480,6 +483,9 @@ impl DiskFile for Open {
     }
 
     fn sync(&self) -> io::Result<()> {
+        while self.0.world().is_sync_held {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
         with(self, |world, file| {
             world.step()?;
             if world.sync_fails() {

@@ -1,0 +1,113 @@
+//! The thread that commits: a commit takes as long as the disk needs, and the thread that is asked
+//! goes on meanwhile.
+
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender};
+
+use bytes::Bytes;
+use redb::Database;
+
+use super::Change;
+use super::database::{LogMark, scan, write};
+use super::frames::Values;
+use super::keeper::{Command, Staged};
+use crate::asking::Answer;
+use crate::backlog::Queued;
+
+/// What somebody wants to know of a table.
+pub(super) struct Scan {
+    pub table: Arc<str>,
+    pub prefix: Bytes,
+    pub after: Option<Bytes>,
+    pub most: usize,
+    pub place: Queued,
+    pub answer: Answer<Found>,
+}
+
+/// Keys with their values.
+pub(super) type Found = Vec<(Bytes, Bytes)>;
+
+/// One commit, and what is read behind it.
+pub(super) struct Job {
+    pub database: Arc<Database>,
+    /// What it takes along, and what the database says of the log from then on.
+    pub taken: Option<(Arc<Values>, LogMark)>,
+    pub staged: Vec<Staged>,
+    pub scans: Vec<Scan>,
+}
+
+/// What has come of it.
+pub(super) struct Outcome {
+    pub next: Option<LogMark>,
+    pub staged: Vec<Staged>,
+    pub written: Result<(), redb::Error>,
+    pub scans: Vec<(Scan, Result<Found, redb::Error>)>,
+}
+
+/// Works until no more can come.
+pub(super) fn run(jobs: &Receiver<Job>, keeper: &Sender<Command>) {
+    for job in jobs {
+        let outcome = Command::Committed(Box::new(job.run()));
+        if keeper.send(outcome).is_err() {
+            return;
+        }
+    }
+}
+
+impl Job {
+    fn run(self) -> Outcome {
+        let Self {
+            database,
+            taken,
+            staged,
+            scans,
+        } = self;
+        // Whoever waits is answered in any case.
+        let commit = AssertUnwindSafe(|| commit(&database, taken.as_ref(), &staged));
+        let written = panic::catch_unwind(commit).unwrap_or_else(|_| Err(panicked()));
+        let read = |it: Scan| {
+            let found = AssertUnwindSafe(|| {
+                scan(
+                    &database,
+                    &it.table,
+                    &it.prefix,
+                    it.after.as_deref(),
+                    it.most,
+                )
+            });
+            let found = panic::catch_unwind(found).unwrap_or_else(|_| Err(panicked()));
+            (it, found)
+        };
+        let scans = match &written {
+            Ok(()) => scans.into_iter().map(read).collect(),
+            Err(_) => scans.into_iter().map(|it| (it, Ok(Found::new()))).collect(),
+        };
+        // The file may be opened again by whoever is told so.
+        drop(database);
+        Outcome {
+            next: taken.map(|it| it.1),
+            staged,
+            written,
+            scans,
+        }
+    }
+}
+
+fn commit(
+    database: &Database,
+    taken: Option<&(Arc<Values>, LogMark)>,
+    staged: &[Staged],
+) -> Result<(), redb::Error> {
+    if taken.is_none() && staged.is_empty() {
+        return Ok(());
+    }
+    let values = taken.into_iter().flat_map(|it| it.0.iter());
+    let values = values.map(|((table, key), value)| (table, key, value.as_ref()));
+    let changes = staged.iter().flat_map(|it| &it.changes).map(Change::parts);
+    write(database, values.chain(changes), taken.map(|it| it.1))
+}
+
+fn panicked() -> redb::Error {
+    redb::Error::Io(std::io::Error::other("it panicked"))
+}
