@@ -72,12 +72,16 @@ impl Gathered {
     /// Adds events. One has its place whatever its size.
     ///
     /// # Errors
-    /// When they are too many bytes, with the last one that has its place.
+    /// When they are too many bytes, with the last one that has its place. That need not be the one
+    /// before the event that does not fit: events between them may be done, and a batch cannot end
+    /// with an event that is not sent with it.
     fn add_all(&mut self, shown: impl IntoIterator<Item = Rc<Shown>>) -> Result<(), Outcome> {
         for one in shown {
             self.bytes += one.bytes();
-            if self.bytes > self.most && !self.shown.is_empty() {
-                let last = one.id.sequence - 1;
+            if self.bytes > self.most
+                && let Some(fitting) = self.shown.last()
+            {
+                let last = fitting.id.sequence;
                 return Err(Outcome::TooLarge { last });
             }
             self.shown.push(one);
@@ -536,5 +540,13 @@ mod tests {
         assert_eq!(gathered(29, &[100]), Ok(1));
         let cut = Err(Outcome::TooLarge { last: 1 });
         assert_eq!(gathered(29, &[100, 1]), cut);
+    }
+
+    #[test]
+    fn a_batch_that_is_too_large_is_cut_behind_an_event_of_its_own() {
+        let mut all = Gathered::up_to(29);
+        // 3 and 4 are done already.
+        let shown = [1, 2, 5].map(|number| Shown::of_size(number, 10));
+        assert_eq!(all.add_all(shown), Err(Outcome::TooLarge { last: 2 }));
     }
 }

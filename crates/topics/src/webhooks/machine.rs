@@ -9,6 +9,7 @@
 
 mod again;
 mod backoff;
+mod done;
 mod failures;
 mod queue;
 mod record;
@@ -23,6 +24,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use self::backoff::Backoff;
 use self::backoff::Throttled;
+pub(super) use self::done::outside;
 use self::queue::{Content, Due, Pending};
 use self::record::Kept;
 pub(crate) use self::record::{Disabled, Down, Record, Stopped};
@@ -195,6 +197,9 @@ enum Health {
 struct Flight {
     number: u64,
     pending: Pending,
+    /// Events between its bounds that were done when it began, and are not sent with it: first and
+    /// last of each run. A replay can ask for them before it ends.
+    done: Vec<(u64, u64)>,
     /// Whether it finds out how an endpoint is that was down.
     is_probe: bool,
 }
@@ -328,7 +333,7 @@ impl Machine {
         self.end = number;
         self.is_hungry = false;
         if self.is_done(number) {
-            return;
+            return self.end_known_batch(number);
         }
         if let Some((first, batch)) = self.known_batch(number) {
             return self.offer_to_batch((first, batch), item, now);
@@ -354,6 +359,19 @@ impl Machine {
     fn known_batch(&self, number: u64) -> Option<(u64, Kept)> {
         let (first, kept) = self.known.range(..=number).next_back()?;
         (kept.is_batch && kept.last >= number).then_some((*first, *kept))
+    }
+
+    /// Completes a batch that has been begun before and ends with this event, which is done. If the
+    /// batch stayed in `known`, a later replay of its first event would make a batch of it again.
+    fn end_known_batch(&mut self, number: u64) {
+        let known = self.known_batch(number);
+        let Some((first, _)) = known.filter(|(_, batch)| batch.last == number) else {
+            return;
+        };
+        self.known.remove(&first);
+        if self.queue.back().is_some_and(|it| it.first == first) {
+            self.cut_incomplete(number);
+        }
     }
 
     /// An event of a batch that has been begun before.
@@ -617,9 +635,11 @@ impl Machine {
 
     fn take_off(&mut self, pending: Pending, is_probe: bool) -> u64 {
         self.number += 1;
+        let done = self.done_within(pending.span());
         self.flights.push(Flight {
             number: self.number,
             pending,
+            done,
             is_probe,
         });
         self.number
@@ -653,54 +673,48 @@ impl Machine {
         let Some(at) = self.flights.iter().position(|it| it.number == number) else {
             return;
         };
-        let Flight {
-            pending, is_probe, ..
-        } = self.flights.swap_remove(at);
+        let flight = self.flights.swap_remove(at);
         match outcome {
             Outcome::Delivered => {
-                if pending.content == Content::Events {
+                if flight.pending.content == Content::Events {
                     self.has_base = true;
                 }
-                self.settle(&pending);
+                self.settle(&flight);
                 self.is_up(now);
             }
             Outcome::Kept => {
                 self.has_base = false;
-                self.settle(&pending);
+                self.settle(&flight);
             }
             Outcome::NotKept => {
                 let at = now.us + LETTER_PAUSE;
-                self.put_back(Pending { at, ..pending });
+                self.put_back(Pending {
+                    at,
+                    ..flight.pending
+                });
             }
             Outcome::Refused => {
                 self.is_up(now);
-                self.refused(pending, now, random);
+                self.refused(flight, now, random);
             }
-            Outcome::Down { retry_after } if is_probe && self.gives_up(now) => {
-                self.drop_event(&pending, retry_after, now, random);
+            Outcome::Down { retry_after } if flight.is_probe && self.gives_up(now) => {
+                self.drop_event(&flight, retry_after, now, random);
             }
             Outcome::Down { retry_after } => {
-                self.put_back(pending);
-                self.has_failed((is_probe, retry_after), now, random);
+                self.put_back(flight.pending);
+                self.has_failed((flight.is_probe, retry_after), now, random);
             }
             Outcome::Gone => {
-                self.put_back(pending);
+                self.put_back(flight.pending);
                 self.stop(Stopped::Gone, now);
             }
             Outcome::Lost => {
-                self.put_back(pending);
+                self.put_back(flight.pending);
                 self.rewinds = true;
             }
-            Outcome::TooLarge { last } => self.cut(pending, last),
-            Outcome::Aborted => self.put_back(pending),
+            Outcome::TooLarge { last } => self.cut(flight.pending, last),
+            Outcome::Aborted => self.put_back(flight.pending),
         }
-    }
-
-    fn settle(&mut self, pending: &Pending) {
-        if pending.content == Content::Unknown {
-            self.misses = false;
-        }
-        self.mark_done(pending.first, pending.last);
     }
 
     /// What somebody has to be told of since the last time.
@@ -739,47 +753,5 @@ impl Machine {
     fn put_back(&mut self, pending: Pending) {
         let at = self.queue.partition_point(|it| it.first < pending.first);
         self.queue.insert(at, pending);
-    }
-
-    /// Whether nothing is left to do for this event.
-    pub fn is_done(&self, number: u64) -> bool {
-        let run = self.done.range(..=number).next_back();
-        number <= self.cursor || run.is_some_and(|(_, last)| *last >= number)
-    }
-
-    /// How many of these are done.
-    fn count_done(&self, first: u64, last: u64) -> u64 {
-        let overlap = |(from, to): (&u64, &u64)| {
-            let (from, to) = ((*from).max(first), (*to).min(last));
-            (to + 1).saturating_sub(from)
-        };
-        self.done.range(..=last).map(overlap).sum()
-    }
-
-    fn mark_done(&mut self, mut first: u64, mut last: u64) {
-        self.version += 1;
-        if first > self.cursor + 1 {
-            // One run with those beside it.
-            while let Some((from, to)) = self.done.range(..=last + 1).next_back() {
-                let (from, to) = (*from, *to);
-                if to + 1 < first {
-                    break;
-                }
-                (first, last) = (first.min(from), last.max(to));
-                self.done.remove(&from);
-            }
-            self.done.insert(first, last);
-            return;
-        }
-        self.cursor = self.cursor.max(last);
-        while let Some((from, to)) = self.done.first_key_value() {
-            if *from > self.cursor + 1 {
-                break;
-            }
-            self.cursor = self.cursor.max(*to);
-            self.done.pop_first();
-        }
-        // What is done behind a replay has not been offered again, and need not be.
-        self.end = self.end.max(self.cursor);
     }
 }

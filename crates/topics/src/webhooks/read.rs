@@ -21,7 +21,7 @@ use super::machine::{Backoff, Order, Policy};
 use super::plan::{Destination, EndpointPlan};
 use super::post;
 use super::state::EndpointState;
-use super::subscriptions::record::ID_PREFIX;
+use super::subscriptions::record::is_subscription_id;
 use super::view::ViewPlan;
 use crate::bounds;
 use crate::codes::BAD_WEBHOOK;
@@ -79,10 +79,11 @@ fn check_name(name: &str, span: Span, report: &mut Report) {
             .error(BAD_WEBHOOK, span, message)
             .hint("a name has letters, digits, `-`, `_` and `.`, and at most 100 of them");
     }
-    // Where an endpoint is, is noted under its name beside those of callers. At a start, notes of
-    // theirs are deleted that belong to no webhook any more.
-    if name.starts_with(ID_PREFIX) {
-        let message = format!("the name of an endpoint does not begin with `{ID_PREFIX}`");
+    // The cursors of endpoints and of webhooks that callers have made are in one table, by name and
+    // id. Each start removes those of deleted webhooks, and would remove the cursor of an endpoint
+    // with such a name.
+    if is_subscription_id(name.as_bytes()) {
+        let message = format!("`{name}` has the form of an id, and is no name of an endpoint");
         report
             .error(BAD_WEBHOOK, span, message)
             .hint("webhooks that callers have made have such ids: choose another name");
@@ -298,5 +299,26 @@ pub(crate) fn backoff(config: &RetryConfig, report: &mut Report) -> Backoff {
         factor,
         delay_max: delay_max.max(delay),
         jitter,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use config::Sources;
+
+    use super::*;
+
+    #[test]
+    fn names_of_endpoints_are_refused_that_are_ids_of_callers_webhooks() {
+        let (mut sources, mut report) = (Sources::default(), Report::default());
+        let source = sources.add("test.yaml", b"", &mut report).unwrap();
+        let (start, end) = (0, 0);
+        let span = Span { source, start, end };
+        for name in ["shop", "wh_", "wh_shop", "wh_0123456789abcdef"] {
+            check_name(name, span, &mut report);
+            assert_eq!(report.errors(), 0, "{name}");
+        }
+        check_name("wh_0123456789abcdef0123456789abcdef", span, &mut report);
+        assert_eq!(report.errors(), 1);
     }
 }

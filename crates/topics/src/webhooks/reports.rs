@@ -11,7 +11,7 @@ use bytes::Bytes;
 use message::secret;
 use serde_json::{Value, json};
 
-use super::machine::{Span, Stopped};
+use super::machine::{Span, Stopped, outside};
 use super::plan::{Destination, EndpointPlan};
 use crate::event::EventId;
 use crate::keys;
@@ -24,6 +24,9 @@ const AGAIN: u64 = 5_000_000;
 
 /// How many gaps of an endpoint are known again. There are seldom two at a time.
 const KNOWN_GAPS: usize = 8;
+/// How many runs of missing events are told apart, 16 bytes each. Beyond that the oldest are
+/// forgotten, and counted again if they come again.
+const RUNS_MAX: usize = 1024;
 
 /// An event for the operational topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,6 +56,9 @@ pub(super) struct Reports {
     letters: Option<Letters>,
     /// Events that are gone.
     gap: Option<Span>,
+    /// Which events these are, as far as that is known, in order: first and last of each run. A gap
+    /// that grows before it is reported is found again with the events that it had.
+    missing: Vec<(u64, u64)>,
     /// The last gaps that were found: each try to tell the endpoint is not another one.
     known_gaps: VecDeque<(u64, u64)>,
     /// What could not be published.
@@ -73,8 +79,8 @@ impl Reports {
         });
     }
 
-    /// These events are gone.
-    pub fn add_gap(&mut self, span: Span) {
+    /// The events of this span are gone but for those that are done: first and last of each run.
+    pub fn add_gap(&mut self, span: Span, done: &[(u64, u64)]) {
         let place = (span.first, span.last);
         if self.known_gaps.contains(&place) {
             return;
@@ -83,8 +89,25 @@ impl Reports {
             self.known_gaps.pop_front();
         }
         self.known_gaps.push_back(place);
+        let new = self.add_missing(span, done);
         // One that waits for its turn is told with it.
-        self.gap = Some(self.gap.take().map_or(span, |it| joined(it, span)));
+        let waiting = self.gap.take();
+        self.gap = Some(waiting.map_or(span, |it| joined(it, span, new)));
+    }
+
+    /// Adds the events of a gap that are not in the one that waits; how many these are.
+    fn add_missing(&mut self, span: Span, done: &[(u64, u64)]) -> usize {
+        if span.count == 0 {
+            return 0;
+        }
+        let parts = outside((span.first, span.last), done).into_iter();
+        let new: Vec<(u64, u64)> = parts.flat_map(|it| outside(it, &self.missing)).collect();
+        let count: u64 = new.iter().map(|(first, last)| last + 1 - first).sum();
+        self.missing.extend(new);
+        self.missing.sort_unstable();
+        let more = self.missing.len().saturating_sub(RUNS_MAX);
+        self.missing.drain(..more);
+        usize::try_from(count).unwrap_or(usize::MAX)
     }
 
     /// Nobody serves the endpoint from here on: each driver counts time from its own beginning.
@@ -119,7 +142,10 @@ impl Reports {
                     self.gap = gap;
                     Some(subject.disabled(stop))
                 }
-                (None, Some(gap)) => Some(subject.gap(gap, id)),
+                (None, Some(gap)) => {
+                    self.missing.clear();
+                    Some(subject.gap(gap, id))
+                }
                 (None, None) => self.letters.take().map(|it| subject.letters(&it)),
             },
         };
@@ -140,19 +166,14 @@ impl Reports {
     }
 }
 
-/// Two gaps as one. It has as many events as both, and no more than lie between its bounds; nobody
-/// knows how many when that is not known of one of them.
-fn joined(one: Span, other: Span) -> Span {
-    let (first, last) = (one.first.min(other.first), one.last.max(other.last));
-    let most = usize::try_from(last + 1 - first).unwrap_or(usize::MAX);
-    let count = match (one.count, other.count) {
-        (0, _) | (_, 0) => 0,
-        (one, other) => most.min(one + other),
-    };
+/// Two gaps as one; the other has so many events that the first does not have. The count is unknown
+/// when one of theirs is.
+fn joined(one: Span, other: Span, new: usize) -> Span {
+    let is_known = one.count > 0 && other.count > 0;
     Span {
-        first,
-        last,
-        count,
+        first: one.first.min(other.first),
+        last: one.last.max(other.last),
+        count: if is_known { one.count + new } else { 0 },
         is_batch: false,
     }
 }
@@ -290,40 +311,80 @@ mod tests {
     #[test]
     fn a_gap_is_told_once_though_the_endpoint_is_told_again_and_again() {
         let mut reports = Reports::default();
-        reports.add_gap(span(1, 4));
+        reports.add_gap(span(1, 4), &[]);
         assert_eq!(reports.gap.take(), Some(span(1, 4)));
-        reports.add_gap(span(1, 4));
+        reports.add_gap(span(1, 4), &[]);
         assert_eq!(reports.due(false), None);
-        reports.add_gap(span(5, 9));
+        reports.add_gap(span(5, 9), &[]);
         assert_eq!(reports.gap, Some(span(5, 9)));
         reports.gap = None;
-        reports.add_gap(span(1, 4));
+        reports.add_gap(span(1, 4), &[]);
         assert_eq!(reports.gap, None, "in turns with another one");
     }
 
     #[test]
     fn a_gap_that_is_found_before_the_last_one_is_told_is_told_with_it() {
         let mut reports = Reports::default();
-        reports.add_gap(span(5, 9));
-        reports.add_gap(span(12, 13));
+        reports.add_gap(span(5, 9), &[]);
+        reports.add_gap(span(12, 13), &[]);
         let both = Span {
             count: 7,
             ..span(5, 13)
         };
         assert_eq!(reports.gap, Some(both));
         // The same events again, and more of them.
-        reports.add_gap(span(5, 20));
+        reports.add_gap(span(5, 20), &[]);
         assert_eq!(reports.gap, Some(span(5, 20)));
         let unknown = Span {
             count: 0,
             ..span(4, 4)
         };
-        reports.add_gap(unknown);
+        reports.add_gap(unknown, &[]);
         let all = Span {
             count: 0,
             ..span(4, 20)
         };
         assert_eq!(reports.gap, Some(all));
+    }
+
+    #[test]
+    fn an_event_that_is_missing_in_two_gaps_is_counted_once() {
+        let counted = |count, (first, last)| Span {
+            count,
+            ..span(first, last)
+        };
+        let mut reports = Reports::default();
+        reports.add_gap(counted(3, (5, 9)), &[(6, 7)]);
+        let grown = counted(9, (5, 20));
+        reports.add_gap(grown, &[(6, 7), (10, 14)]);
+        assert_eq!(reports.gap, Some(grown));
+        reports.add_gap(span(5, 6), &[]);
+        assert_eq!(reports.gap, Some(counted(10, (5, 20))), "6 is new");
+
+        let mut reports = Reports::default();
+        reports.add_gap(span(1, 10), &[]);
+        reports.add_gap(counted(10, (8, 20)), &[(11, 13)]);
+        assert_eq!(reports.gap, Some(counted(17, (1, 20))));
+
+        // The endpoint has been told of the second one, which is done then.
+        let mut reports = Reports::default();
+        reports.add_gap(span(5, 9), &[]);
+        reports.add_gap(span(12, 13), &[]);
+        reports.add_gap(counted(9, (10, 20)), &[(12, 13)]);
+        assert_eq!(reports.gap, Some(span(5, 20)));
+    }
+
+    #[test]
+    fn what_is_left_of_a_wait_is_waited_for_by_the_next_driver() {
+        let mut reports = Reports::default();
+        reports.add_letters(letters(1, "1-1"));
+        reports.published(None, (20, true));
+        reports.stop_clock(20 + USER_PACE - 7);
+        reports.start_clock(1000);
+        assert_eq!(reports.due(false), Some(1007));
+        reports.stop_clock(5000);
+        reports.start_clock(3);
+        assert_eq!(reports.due(false), Some(3), "the wait is over");
     }
 
     #[test]

@@ -324,7 +324,9 @@ impl Entry {
     /// These events are gone, which the operational topic is told.
     pub fn add_gap(&mut self, span: Span) {
         if self.plan.websub().is_none() {
-            self.reports.get_or_insert_default().add_gap(span);
+            let machine = self.machine.as_ref();
+            let done = machine.map_or_else(Vec::new, |it| it.done_within(span));
+            self.reports.get_or_insert_default().add_gap(span, &done);
         }
     }
 

@@ -1,7 +1,7 @@
 //! What is offered again: all that is not done, when some of it is not what it was.
 
+use super::Machine;
 use super::queue::Pending;
-use super::{Machine, Span};
 
 impl Machine {
     /// Has all that is not done offered again.
@@ -26,12 +26,5 @@ impl Machine {
         }
         self.put_back(pending);
         self.rewinds = true;
-    }
-
-    /// What is done already between the bounds of a span: first and last of each run.
-    pub fn done_within(&self, span: Span) -> Vec<(u64, u64)> {
-        let runs = self.done.range(..=span.last);
-        let runs = runs.filter(|(_, last)| **last >= span.first);
-        runs.map(|(first, last)| (*first, *last)).collect()
     }
 }

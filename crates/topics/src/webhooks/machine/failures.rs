@@ -1,18 +1,19 @@
 //! What becomes of an event that an endpoint has refused or could not take, and of the endpoint.
 
-use super::queue::{Content, Pending};
-use super::{Disabled, Down, Health, Machine, Notice, Now, Stopped, Why};
+use super::queue::Content;
+use super::{Disabled, Down, Flight, Health, Machine, Notice, Now, Stopped, Why};
 
 impl Machine {
-    pub(super) fn refused(&mut self, mut pending: Pending, now: Now, random: f64) {
-        pending.tries += 1;
+    pub(super) fn refused(&mut self, flight: Flight, now: Now, random: f64) {
         self.version += 1;
-        let tries = pending.tries;
+        let tries = flight.pending.tries + 1;
         let is_last = tries > self.policy.times;
-        if is_last && pending.is_gap() {
+        if is_last && flight.pending.is_gap() {
             self.notices.push(Notice::GapSkipped);
-            return self.settle(&pending);
+            return self.settle(&flight);
         }
+        let mut pending = flight.pending;
+        pending.tries = tries;
         self.notices.push(Notice::Refused { tries, is_last });
         match is_last {
             true => pending.content = Content::Letter(Why::Refused),
@@ -32,13 +33,13 @@ impl Machine {
     /// Leaves an event out; the next one has as much time.
     pub(super) fn drop_event(
         &mut self,
-        pending: &Pending,
+        flight: &Flight,
         retry_after: Option<u64>,
         now: Now,
         random: f64,
     ) {
         self.has_base = false;
-        self.settle(pending);
+        self.settle(flight);
         self.notices.push(Notice::Dropped);
         if let Health::Down(down, _) = self.health {
             let failed = down.failed.saturating_add(1);

@@ -209,6 +209,35 @@ mod tests {
     }
 
     #[test]
+    fn a_restored_batch_that_is_not_on_the_disk_is_noted_before_it_is_sent() {
+        let mut machine = Machine::new(policy(of_two()), 1);
+        offer(&mut machine, 2);
+        let (number, batch) = sent(&mut machine, 0);
+        assert_eq!(batch, (1, 2, true));
+        machine.finished(number, Outcome::Aborted, Now::default(), 0.0);
+        let mut machine = again(&machine, of_two());
+        machine.owe_note();
+        offer(&mut machine, 2);
+        assert_eq!(machine.poll(Now::default()), Action::Note);
+        assert_eq!(sent(&mut machine, 0).1, (1, 2, true));
+    }
+
+    #[test]
+    fn a_restored_disablement_that_is_not_on_the_disk_is_noted_before_it_is_reported() {
+        let mut machine = Machine::new(policy(None), 1);
+        offer(&mut machine, 1);
+        let (number, _) = sent(&mut machine, 0);
+        let now = Now { us: 5, wall_ms: 5 };
+        machine.finished(number, Outcome::Gone, now, 0.0);
+        let mut machine = again(&machine, None);
+        machine.owe_note();
+        assert_eq!(machine.unreported(), None, "a crash could undo it");
+        let (_, version) = machine.record(now);
+        machine.noted(version);
+        assert_eq!(machine.unreported(), Some((Stopped::Gone, 5)));
+    }
+
+    #[test]
     fn an_event_that_was_refused_alone_stays_alone_when_there_are_batches() {
         let mut machine = Machine::new(policy(None), 1);
         offer(&mut machine, 3);

@@ -237,9 +237,14 @@ impl Machine {
         (record, self.version)
     }
 
-    /// What it has been restored from is not on the disk.
+    /// What it has been restored from is not on the disk: batches are sent, and a disablement is
+    /// reported, only after the next note.
     pub fn owe_note(&mut self) {
         self.version += 1;
+        self.disabled_version = self.version;
+        for batch in self.known.values_mut().filter(|it| it.is_batch) {
+            batch.version = self.version;
+        }
     }
 
     /// Whether something has changed that has not been noted.

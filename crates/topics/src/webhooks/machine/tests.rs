@@ -888,8 +888,8 @@ fn a_batch_that_has_become_too_large_is_cut_and_its_rest_comes_behind_it() {
     assert_eq!(machine.cursor(), 4);
 }
 
-#[test]
-fn a_batch_knows_what_is_done_between_its_bounds() {
+/// A machine with four events, of which the second and the third are done, and batches of two.
+fn with_hole() -> Machine {
     let mut machine = with_events(policy(Order::None), 4, at(0));
     let begun: Vec<(u64, u64)> = (0..4).map(|_| sent(machine.poll(at(0)))).collect();
     for (number, first) in begun {
@@ -902,11 +902,82 @@ fn a_batch_knows_what_is_done_between_its_bounds() {
     let (record, _) = machine.record(at(0));
     let batched = Arc::new(batches_of(2, Order::None));
     let mut machine = Machine::restore(batched, machine.cursor(), &record, at(0));
-    while machine.next() <= 4 {
+    offer_up_to(&mut machine, 4);
+    machine
+}
+
+fn offer_up_to(machine: &mut Machine, last: u64) {
+    while machine.next() <= last {
         let (bytes, key) = (10, None);
         machine.offer(Item::Shown { bytes, key }, at(0));
     }
+}
+
+#[test]
+fn a_batch_knows_what_is_done_between_its_bounds() {
+    let mut machine = with_hole();
     let (_, span) = sent_as_noted(&mut machine, at(0));
     assert_eq!((span.first, span.last, span.count), (1, 4, 2));
     assert_eq!(machine.done_within(span), [(2, 3)]);
+}
+
+#[test]
+fn parts_outside_of_runs_are_found() {
+    let runs = [(0, 1), (4, 5), (10, 12), (20, 30)];
+    assert_eq!(outside((1, 10), &runs), [(2, 3), (6, 9)]);
+    assert_eq!(outside((2, 14), &runs), [(2, 3), (6, 9), (13, 14)]);
+    assert!(outside((4, 5), &runs).is_empty());
+    assert_eq!(outside((4, 5), &[]), [(4, 5)]);
+}
+
+#[test]
+fn a_replay_sends_again_what_was_done_within_a_batch_under_way() {
+    let mut machine = with_hole();
+    let (number, _) = sent_as_noted(&mut machine, at(0));
+    let (first, last) = (2, u64::MAX);
+    machine.replay(Range { first, last });
+    machine.finished(number, Outcome::Delivered, at(0), 0.0);
+    assert_eq!(machine.poll(at(0)), Action::Wait(None));
+    assert_eq!((machine.cursor(), machine.next()), (1, 2));
+    assert!(machine.is_done(4), "it has just been taken");
+    offer_up_to(&mut machine, 4);
+    let (number, span) = sent_as_noted(&mut machine, at(0));
+    assert_eq!((span.first, span.last, span.count), (2, 3, 2));
+    machine.finished(number, Outcome::Delivered, at(0), 0.0);
+    assert_eq!(machine.cursor(), 4);
+}
+
+#[test]
+fn a_replay_sends_all_again_though_the_endpoint_is_being_told_of_an_unknown_gap() {
+    let record = Record {
+        misses: true,
+        ..Record::default()
+    };
+    let mut machine = Machine::restore(Arc::new(policy(Order::All)), 4, &record, at(0));
+    let Action::SendGap { number, span } = machine.poll(at(0)) else {
+        panic!("it is not told");
+    };
+    assert_eq!((span.last, span.count), (4, 0));
+    let (first, last) = (2, u64::MAX);
+    machine.replay(Range { first, last });
+    machine.finished(number, Outcome::Delivered, at(0), 0.0);
+    assert_eq!(machine.poll(at(0)), Action::Wait(None));
+    assert_eq!((machine.cursor(), machine.next()), (1, 2));
+    assert!(!machine.is_done(4));
+    let (record, _) = machine.record(at(0));
+    assert!(!record.misses, "it is told once");
+}
+
+#[test]
+fn a_batch_that_ends_with_a_done_event_leaves_nothing_for_a_replay() {
+    let mut machine = with_hole();
+    let (number, _) = sent_as_noted(&mut machine, at(0));
+    machine.finished(number, Outcome::TooLarge { last: 3 }, at(0), 0.0);
+    assert_eq!(machine.poll(at(0)), Action::Wait(None));
+    offer_up_to(&mut machine, 4);
+    assert!(machine.known.is_empty(), "{:?}", machine.known);
+    let (number, span) = sent_as_noted(&mut machine, at(0));
+    assert_eq!((span.first, span.last, span.count), (1, 3, 1));
+    machine.finished(number, Outcome::Delivered, at(0), 0.0);
+    assert_eq!(machine.cursor(), 3);
 }

@@ -21,7 +21,7 @@ use component::state::{Measure, State, StateKey, States};
 use journal::{Change, Keyed, Refusal as NotWritten};
 
 pub(crate) use self::record::SUBSCRIPTIONS;
-use self::record::{ID_PREFIX, Subscription};
+use self::record::{Subscription, is_subscription_id};
 use self::registry::{Known, Registry, Reserved};
 use super::state::{Bell, Counts, EndpointState, Health, Stored, TABLE, key};
 use crate::log::{Log, Slot};
@@ -260,10 +260,7 @@ impl Subscriptions {
             });
         }
         // Written by a driver that had not heard of the deletion yet.
-        let is_left = |it: &&Bytes| {
-            let name = it.get(prefix..).unwrap_or_default();
-            name.starts_with(ID_PREFIX.as_bytes()) && name.len() == ID_PREFIX.len() + 32
-        };
+        let is_left = |it: &&Bytes| is_subscription_id(it.get(prefix..).unwrap_or_default());
         let left = cursors.keys().filter(is_left).map(|key| Change::Delete {
             table: TABLE.into(),
             key: key.clone(),

@@ -18,8 +18,18 @@ use crate::webhooks::envelope::CloudEvents;
 pub(crate) const SUBSCRIPTIONS: &str = "topic-webhook-subscriptions";
 /// What identifiers of subscriptions begin with.
 pub(in crate::webhooks) const ID_PREFIX: &str = "wh_";
+/// How many hexadecimal digits follow: 128 bits.
+const ID_DIGITS: usize = 32;
 /// The most secrets of a subscription: the current one and those that it replaces.
 pub(in crate::webhooks) const SECRETS_MAX: usize = 4;
+
+/// Whether a name has the form of the ids that subscriptions get: [`ID_PREFIX`] and small
+/// hexadecimal digits.
+pub(in crate::webhooks) fn is_subscription_id(name: &[u8]) -> bool {
+    let digits = name.strip_prefix(ID_PREFIX.as_bytes());
+    let is_digit = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    digits.is_some_and(|it| it.len() == ID_DIGITS && it.iter().all(is_digit))
+}
 
 /// Whose a subscription is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

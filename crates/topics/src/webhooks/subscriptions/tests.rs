@@ -5,7 +5,9 @@ use std::sync::Arc;
 use access::sealing_keys::SealingKeys;
 
 use super::headers::HeaderLine;
-use super::record::{Owner, RequestKey, Secret, Subscription, ViewText};
+use super::record::{
+    ID_PREFIX, Owner, RequestKey, Secret, Subscription, ViewText, is_subscription_id,
+};
 use super::registry::{Bounds, Known, Refusal, Registry, Reserved, Start};
 use crate::view::Mode;
 use crate::webhooks::delivery::Delivery;
@@ -104,6 +106,20 @@ fn reserve(registry: &mut Registry, of: &str) -> Result<Reserved, Refusal> {
 
 fn made(reserved: &Reserved, id: &str) -> Option<Known> {
     Some(known(subscription(id, &reserved.owner, &reserved.view)))
+}
+
+#[test]
+fn ids_are_known_by_their_whole_form() {
+    let digits = access::webhook_signer::new_id().unwrap();
+    let id = format!("{ID_PREFIX}{digits}");
+    assert!(is_subscription_id(id.as_bytes()), "{id}");
+    let short = &id[..id.len() - 1];
+    let long = format!("{id}0");
+    let other = format!("{ID_PREFIX}{}", "z".repeat(32));
+    let large = format!("{ID_PREFIX}{}", "A".repeat(32));
+    for name in ["", "wh_", "wh_shop", &digits, short, &long, &other, &large] {
+        assert!(!is_subscription_id(name.as_bytes()), "{name}");
+    }
 }
 
 #[test]

@@ -8,7 +8,9 @@ use super::super::super::plan::Destination;
 use super::super::super::state::{Counts, TABLE};
 use super::super::super::view::ViewPlan;
 use super::*;
+use crate::settings::Payload;
 use crate::source::Start;
+use crate::testing::memory;
 
 const NOW: Now = Now {
     us: 1_000_000,
@@ -235,4 +237,63 @@ fn what_was_asked_for_is_not_answered_when_its_note_has_failed() {
         assert_eq!(answered.try_recv().is_ok(), is_noted);
         assert_eq!(entry.plan.state.take_over().1, !is_noted);
     }
+}
+
+/// The endpoint at the beginning of a log, before a driver has it.
+fn untaken(log: &Log, batch: Option<Batch>) -> Entry {
+    let mut entry = entry(Order::All, batch);
+    entry.machine = None;
+    entry.plan.state.set_stored(Some(Stored::at(log.id(0))));
+    entry
+}
+
+#[tokio::test]
+async fn an_endpoint_is_taken_once_and_its_reports_go_on_by_the_next_clock() {
+    let topic = memory(Payload::Event).await;
+    let log = topic.log().unwrap();
+    let mut one = untaken(log, None);
+    let bells = [Arc::<Bell>::default(), Arc::default()];
+    assert!(one.prepare(log, (&bells[0], 1), NOW));
+    assert!(one.is_taken() && one.reports.is_none());
+    assert!(one.prepare(log, (&bells[0], 1), NOW), "it has it");
+    let mut next = Entry::new(Arc::clone(&one.plan), 0);
+    let now = Now { us: 5, ..NOW };
+    assert!(!next.prepare(log, (&bells[1], 2), now) && !next.is_taken());
+    one.add_letters(Some(letters()));
+    let reports = one.reports.as_mut().unwrap();
+    reports.published(None, (NOW.us, true));
+    let wait = reports.due(false).unwrap() - NOW.us;
+    one.release(true, NOW);
+    assert_eq!((bells[0].take(), bells[1].take()), (vec![], vec![2]));
+    assert!(next.prepare(log, (&bells[1], 2), now));
+    let due = next.reports.as_ref().unwrap().due(false);
+    assert!(wait > 0 && due == Some(now.us + wait), "{due:?}");
+    assert!(!next.machine.as_ref().unwrap().is_dirty(), "it is noted");
+}
+
+#[tokio::test]
+async fn a_batch_whose_note_has_failed_is_noted_by_the_next_driver_before_it_is_sent() {
+    let topic = memory(Payload::Event).await;
+    let log = topic.log().unwrap();
+    let batch = Batch {
+        count: 2,
+        bytes: 1000,
+        time: 1,
+    };
+    let mut one = untaken(log, Some(batch));
+    let bell = Arc::default();
+    assert!(one.prepare(log, (&bell, 0), NOW));
+    offer(&mut one, 1..=2);
+    let (number, span) = sent(&mut one);
+    assert_eq!((span.first, span.last), (1, 2));
+    one.finished((number, Outcome::Aborted.into()), NOW, 0.0);
+    let stored = one.record(log, NOW).map(|it| it.0);
+    one.plan.state.set_stored(stored);
+    one.release(false, NOW);
+    let mut next = Entry::new(Arc::clone(&one.plan), 0);
+    assert!(next.prepare(log, (&bell, 0), NOW));
+    offer(&mut next, 1..=2);
+    assert_eq!(next.next_action(NOW), Action::Note);
+    let (_, span) = sent(&mut next);
+    assert_eq!((span.first, span.last), (1, 2));
 }
