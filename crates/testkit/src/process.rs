@@ -85,8 +85,8 @@ pub fn free_port() -> u16 {
         .expect("a port is free")
 }
 
-/// How long it may take until something is true: a broker that starts again on a machine where others
-/// work needs half a minute by itself.
+/// How long it may take until something is true: a broker that starts again on a machine where
+/// others work needs half a minute by itself.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// Waits until something is true; panics when it is not in good time.

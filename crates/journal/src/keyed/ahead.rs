@@ -1,9 +1,10 @@
 //! Changes that have to outlive the process, not the machine: they are answered when they are in a
 //! file, without an `fsync`, and are in memory until a commit of the database takes them along.
 //!
-//! A commit takes as long as the disk needs, and others write meanwhile. So there are two files, and
-//! the frames in them are numbered: a commit says which is the first that the database has not got
-//! ([`LogMark`]), those of later changes go to the other file, and this one is emptied behind it.
+//! A commit takes as long as the disk needs, and others write meanwhile. So there are two files,
+//! and the frames in them are numbered: a commit says which is the first that the database has not
+//! got ([`LogMark`]), those of later changes go to the other file, and this one is emptied behind
+//! it.
 
 use std::io;
 use std::sync::Arc;

@@ -14,8 +14,8 @@ use crate::disk::{Disk, DiskFile};
 use crate::keyed::{Change, Durability, Keyed, Place};
 use crate::{OpenError, Refusal};
 
-/// The disk for one process. Its file has the number 1, that which becomes it the number 2, the files
-/// of the log beside it the numbers 3 and 4.
+/// The disk for one process. Its file has the number 1, that which becomes it the number 2, the
+/// files of the log beside it the numbers 3 and 4.
 struct SimPlace {
     disk: SimDisk,
     /// How often processes had gone when this one came.

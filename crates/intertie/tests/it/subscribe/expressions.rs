@@ -119,8 +119,8 @@ fn large_results_are_bounded_for_all_who_do_not_read_them() {
     wait_until("the streams of the slowest have ended", || {
         count(&engine, "slow_disconnected", "wide") > 0
     });
-    // Two workers with 16 MiB each for what waits, what one evaluation takes, and what the allocator
-    // has not given back yet; 24 times 12 results of a megabyte otherwise.
+    // Two workers with 16 MiB each for what waits, what one evaluation takes, and what the
+    // allocator has not given back yet; 24 times 12 results of a megabyte otherwise.
     let grown = engine.process.resident_kib().saturating_sub(before);
     assert!(grown < 128 << 10, "{grown} KiB");
     drop(stalled);
