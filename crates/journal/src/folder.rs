@@ -251,9 +251,8 @@ impl Place for KeyedFile {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
-        if make {
-            path.parent().map_or(Ok(()), sync_folder)?;
-        }
+        // Also one that is there: its process may have been killed before it did so.
+        path.parent().map_or(Ok(()), sync_folder)?;
         Ok(Some(Box::new(file)))
     }
 

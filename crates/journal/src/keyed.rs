@@ -6,7 +6,7 @@
 //! then.
 //!
 //! What has to outlive only the process is not committed at once ([`Durability::Process`]): a log
-//! beside the file has it until the next commit (`ahead`).
+//! beside the file has it until a commit takes it along (`ahead`).
 
 mod ahead;
 mod backend;
@@ -16,6 +16,7 @@ mod frames;
 mod keeper;
 
 use std::io;
+use std::panic::{self, AssertUnwindSafe};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,7 +31,7 @@ use crate::disk::DiskFile;
 use crate::error::{OpenError, Refusal};
 use crate::folder::KeyedFile;
 use commits::Scan;
-use keeper::{Command, Keeper, Staged};
+use keeper::{Command, Keeper, Read, Staged};
 
 /// The most bytes that wait to be written.
 const QUEUED_MAX: u64 = 64 << 20;
@@ -40,6 +41,9 @@ const QUEUED_EACH: u64 = 256;
 const KEY_MAX: usize = 4096;
 /// The most bytes of a value.
 const VALUE_MAX: usize = 16 << 20;
+
+/// The most bytes of changes that are made together.
+const WRITE_MAX: u64 = 1 << 30;
 
 /// What is changed in a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,7 +107,7 @@ pub(crate) trait Place: Send {
     fn finish(&mut self) -> io::Result<()>;
 
     /// Opens a file of the log beside it, of which there are two, by number from 0; `None` when it
-    /// is not there and is not to be made. One that is made is there after a crash too.
+    /// is not there and is not to be made. One that is there is so after a crash too.
     fn ahead(&mut self, number: usize, make: bool) -> io::Result<Option<Box<dyn DiskFile>>>;
 
     /// The path of that file.
@@ -166,7 +170,15 @@ impl Keyed {
             .map_err(OpenError::disk("start a thread"))?;
         thread::Builder::new()
             .name("keyed".to_owned())
-            .spawn(move || keeper.run(&receiver))
+            .spawn({
+                let has_failed = Arc::clone(&has_failed);
+                move || {
+                    let run = AssertUnwindSafe(|| keeper.run(&receiver));
+                    if panic::catch_unwind(run).is_err() {
+                        has_failed.store(true, Ordering::Relaxed);
+                    }
+                }
+            })
             .map_err(OpenError::disk("start a thread"))?;
         Ok(Self(Arc::new(Shared {
             commands,
@@ -187,11 +199,13 @@ impl Keyed {
     pub async fn get(&self, table: &str, key: &[u8]) -> Result<Option<Bytes>, Refusal> {
         let place = self.0.queued.take(QUEUED_EACH + key.len() as u64)?;
         let (table, key) = (table.into(), Bytes::copy_from_slice(key));
-        self.ask(|answer| Command::Get {
-            table,
-            key,
-            place,
-            answer,
+        self.ask(|answer| {
+            Command::Get(Read {
+                table,
+                key,
+                place,
+                answer,
+            })
         })
         .await
     }
@@ -243,6 +257,9 @@ impl Keyed {
                 return Err(Refusal::TooLarge("a value has at most 16 MiB"));
             }
             size += QUEUED_EACH + (table.len() + key.len() + value) as u64;
+        }
+        if size > WRITE_MAX {
+            return Err(Refusal::TooLarge("one write has at most 1 GiB"));
         }
         let place = self.0.queued.take(size)?;
         self.ask(|answer| Command::Write {

@@ -19,7 +19,8 @@ use crate::disk::DiskFile;
 
 /// How many bytes of frames make it time for a commit. Tests come to it soon.
 const SIZE_MAX: u64 = if cfg!(test) { 4 << 10 } else { 1 << 20 };
-/// How many bytes of frames may come while a commit is under way: the disk is too slow for more.
+/// How many bytes of frames the database may lack: the disk is too slow for more, or no commit
+/// succeeds.
 const BEHIND_MAX: u64 = 16 * SIZE_MAX;
 /// For how long changes are there only.
 const AGE_MAX: Duration = Duration::from_secs(1);
@@ -47,8 +48,12 @@ pub(super) struct WriteAhead {
     values: Values,
     /// What the commit takes along that is under way, or of which it is not known whether it has.
     taken: Option<Arc<Values>>,
-    /// How many bytes have come since a commit began to take frames along.
+    /// How many bytes have come since a commit began to take frames along, or it was put off.
     size: u64,
+    /// How many bytes of frames the database lacks.
+    behind: u64,
+    /// How many of them the commit takes along that is under way.
+    taken_size: u64,
     /// Since when there is something that the database has not got, or when it was put off.
     since: Option<Instant>,
 }
@@ -66,6 +71,8 @@ impl Default for WriteAhead {
             values: Values::new(),
             taken: None,
             size: 0,
+            behind: 0,
+            taken_size: 0,
             since: None,
         }
     }
@@ -108,9 +115,9 @@ impl WriteAhead {
         self.since.map(|since| since + AGE_MAX)
     }
 
-    /// Whether so much has come during a commit that the rest has to wait for it.
+    /// Whether so much is in the files that the rest has to be committed with it.
     pub fn is_full(&self) -> bool {
-        self.size >= BEHIND_MAX
+        self.behind >= BEHIND_MAX
     }
 
     /// Has changes in a file: all of them are found in it after the process has ended, or none.
@@ -127,6 +134,7 @@ impl WriteAhead {
         self.next += 1;
         self.at += frame.len() as u64;
         self.size += frame.len() as u64;
+        self.behind += frame.len() as u64;
         self.values
             .extend(changes.into_iter().map(Change::into_value));
         self.since.get_or_insert(now);
@@ -139,6 +147,7 @@ impl WriteAhead {
         let values = Arc::new(std::mem::take(&mut self.values));
         self.taken = Some(Arc::clone(&values));
         (self.size, self.since) = (0, None);
+        self.taken_size = self.behind;
         // What may be there of a frame must not stand in one file and again in the other.
         if self.at > 0 && !self.is_other_needed && !self.is_begun {
             self.current = 1 - self.current;
@@ -152,12 +161,16 @@ impl WriteAhead {
     pub fn taken_along(&mut self, mark: LogMark) {
         self.mark = mark;
         self.taken = None;
+        self.behind -= std::mem::take(&mut self.taken_size);
         // Its frames are older than those of the commit.
         self.empty(1 - self.current);
         self.is_other_needed = false;
-        if mark.frames == Frames::From(self.next) && !self.is_begun {
-            self.empty(self.current);
-            self.at = 0;
+        if mark.frames == Frames::From(self.next) {
+            let is_empty = self.empty(self.current);
+            // Behind a frame that was begun the next one stands in its place.
+            if is_empty || !self.is_begun {
+                (self.at, self.is_begun) = (0, false);
+            }
         }
     }
 
@@ -177,11 +190,15 @@ impl WriteAhead {
         (self.size, self.since) = (0, is_left.then_some(now));
     }
 
-    fn empty(&self, file: usize) {
+    fn empty(&self, file: usize) -> bool {
         let file = self.files.get(file).and_then(Option::as_ref);
-        if let Some(Err(error)) = file.map(|it| it.truncate(0)) {
-            // What stands in it counts no more.
-            tracing::debug!(%error, "the log beside keyed state is not emptied");
+        match file.map(|it| it.truncate(0)) {
+            None | Some(Ok(())) => true,
+            Some(Err(error)) => {
+                // What stands in it counts no more.
+                tracing::debug!(%error, "the log beside keyed state is not emptied");
+                false
+            }
         }
     }
 

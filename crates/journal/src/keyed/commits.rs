@@ -1,6 +1,7 @@
 //! The thread that commits: a commit takes as long as the disk needs, and the thread that is asked
 //! goes on meanwhile.
 
+use std::io;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
@@ -43,6 +44,8 @@ pub(super) struct Outcome {
     pub staged: Vec<Staged>,
     pub written: Result<(), redb::Error>,
     pub scans: Vec<(Scan, Result<Found, redb::Error>)>,
+    /// Whether `redb` has panicked: it may not go on.
+    pub has_panicked: bool,
 }
 
 /// Works until no more can come.
@@ -63,24 +66,18 @@ impl Job {
             staged,
             scans,
         } = self;
-        // Whoever waits is answered in any case.
-        let commit = AssertUnwindSafe(|| commit(&database, taken.as_ref(), &staged));
-        let written = panic::catch_unwind(commit).unwrap_or_else(|_| Err(panicked()));
-        let read = |it: Scan| {
-            let found = AssertUnwindSafe(|| {
-                scan(
-                    &database,
-                    &it.table,
-                    &it.prefix,
-                    it.after.as_deref(),
-                    it.most,
-                )
-            });
-            let found = panic::catch_unwind(found).unwrap_or_else(|_| Err(panicked()));
+        let mut has_panicked = false;
+        let written = guarded(&mut has_panicked, || {
+            commit(&database, taken.as_ref(), &staged)
+        });
+        let mut read = |it: Scan| {
+            let (table, prefix, after) = (&it.table, &it.prefix, it.after.as_deref());
+            let found = || scan(&database, table, prefix, after, it.most);
+            let found = guarded(&mut has_panicked, found);
             (it, found)
         };
         let scans = match &written {
-            Ok(()) => scans.into_iter().map(read).collect(),
+            Ok(()) => scans.into_iter().map(&mut read).collect(),
             Err(_) => scans.into_iter().map(|it| (it, Ok(Found::new()))).collect(),
         };
         // The file may be opened again by whoever is told so.
@@ -90,6 +87,7 @@ impl Job {
             staged,
             written,
             scans,
+            has_panicked,
         }
     }
 }
@@ -108,6 +106,13 @@ fn commit(
     write(database, values.chain(changes), taken.map(|it| it.1))
 }
 
-fn panicked() -> redb::Error {
-    redb::Error::Io(std::io::Error::other("it panicked"))
+/// Whoever waits is answered in any case.
+fn guarded<T>(
+    has_panicked: &mut bool,
+    work: impl FnOnce() -> Result<T, redb::Error>,
+) -> Result<T, redb::Error> {
+    panic::catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
+        *has_panicked = true;
+        Err(redb::Error::Io(io::Error::other("it panicked")))
+    })
 }

@@ -1,5 +1,5 @@
 //! The thread that has the file of keyed state. It commits on another one (`commits`), one commit
-//! at a time, so that what goes to the log beside the file never waits for the disk.
+//! at a time, so that what goes to the log beside the file does not wait for the disk meanwhile.
 
 use std::collections::HashSet;
 use std::panic::{self, AssertUnwindSafe};
@@ -35,16 +35,19 @@ pub(super) enum Command {
     Write {
         write: Staged,
     },
-    Get {
-        table: Arc<str>,
-        key: Bytes,
-        place: Queued,
-        answer: Answer<Option<Bytes>>,
-    },
+    Get(Read),
     Scan(Scan),
     Close(Option<oneshot::Sender<()>>),
     /// The commit that was under way is over.
     Committed(Box<Outcome>),
+}
+
+/// A value that somebody asks for.
+pub(super) struct Read {
+    pub table: Arc<str>,
+    pub key: Bytes,
+    pub place: Queued,
+    pub answer: Answer<Option<Bytes>>,
 }
 
 /// Changes of one who waits until they are kept.
@@ -58,9 +61,9 @@ pub(super) struct Staged {
 /// What the thread has.
 pub(super) struct Keeper {
     path: PathBuf,
-    place: Box<dyn Place>,
-    /// Not there when it has to be opened again.
+    /// Not there when it has to be opened again. It ends before its place is given up.
     database: Option<Arc<Database>>,
+    place: Box<dyn Place>,
     /// Whether an `fsync` has failed.
     has_failed: Arc<AtomicBool>,
     /// What the database has not got yet.
@@ -75,6 +78,8 @@ pub(super) struct Keeper {
     keys: HashSet<(Arc<str>, Bytes)>,
     /// What is read behind the next commit.
     scans: Vec<Scan>,
+    /// What could not be read while a commit was failing: again behind it.
+    reads: Vec<Read>,
     closing: Option<Option<oneshot::Sender<()>>>,
 }
 
@@ -92,6 +97,7 @@ impl Keeper {
             staged: Vec::new(),
             keys: HashSet::new(),
             scans: Vec::new(),
+            reads: Vec::new(),
             closing: None,
         };
         let was_made = keeper.place.is_made();
@@ -290,12 +296,7 @@ impl Keeper {
                 Command::Write { write } => quick.push(write),
                 Command::Scan(scan) => self.scans.push(scan),
                 Command::Close(answer) => self.closing = Some(answer),
-                Command::Get {
-                    table,
-                    key,
-                    place,
-                    answer,
-                } => reads.push((table, key, place, answer)),
+                Command::Get(read) => reads.push(read),
             }
         }
         if !quick.is_empty() {
@@ -303,18 +304,28 @@ impl Keeper {
             let written = self.append(changes.collect());
             answer_all(quick, &written);
         }
-        for (table, key, place, answer) in reads {
-            let value = self.value(&table, &key);
-            drop(place);
-            // Whoever asked may have gone away.
-            let _ = answer.send(value);
+        reads.into_iter().for_each(|read| self.read(read));
+    }
+
+    fn read(&mut self, read: Read) {
+        let value = self.value(&read.table, &read.key);
+        if matches!(value, Err(Refusal::Unreadable(_))) {
+            // The database reads nothing more once a write of it has failed.
+            if self.is_committing {
+                return self.reads.push(read);
+            }
+            self.database = None;
         }
+        let Read { place, answer, .. } = read;
+        drop(place);
+        // Whoever asked may have gone away.
+        let _ = answer.send(value);
     }
 
     /// Whether changes are to be in the next commit: since they have to be on the disk, or stand
-    /// behind others of the same key that have to, or since the log takes no more now.
+    /// behind others of the same key that have to, or since the log takes none now.
     fn has_to_wait(&self, write: &Staged) -> bool {
-        let log_has_to = self.is_committing && (self.ahead.is_full() || !self.ahead.is_in_use());
+        let log_has_to = self.ahead.is_full() || self.is_committing && !self.ahead.is_in_use();
         let follows = |it: &Change| {
             let (table, key, _) = it.parts();
             self.keys.contains(&(Arc::clone(table), key.clone()))
@@ -350,9 +361,10 @@ impl Keeper {
             .keys
             .iter()
             .any(|it| self.ahead.get(&it.0, &it.1).is_some());
-        let takes_along =
-            is_due || is_mixed || self.scans.iter().any(|it| self.ahead.has(&it.table));
-        let tag = self.ahead.mark.tag;
+        let is_scanned = self.scans.iter().any(|it| self.ahead.has(&it.table));
+        let tag = self.tag_of_commit();
+        let is_begun = tag != self.ahead.mark.tag;
+        let takes_along = is_due || is_mixed || is_scanned || is_begun || self.ahead.is_full();
         let taken = takes_along.then(|| {
             let (values, frames) = self.ahead.take();
             (values, LogMark { frames, tag })
@@ -368,6 +380,17 @@ impl Keeper {
         self.is_committing = self.jobs.send(job).is_ok();
     }
 
+    /// The tag of the log behind the next commit. The log comes into use with it where something
+    /// would have gone there: otherwise one commit after the other could keep it out of use.
+    fn tag_of_commit(&mut self) -> Tag {
+        let is_quick = |it: &Staged| it.durability == Durability::Process;
+        let is_wanted = !self.ahead.is_in_use() && self.staged.iter().any(is_quick);
+        match is_wanted && self.make_log().is_ok() {
+            true => Tag::Random(chance()),
+            false => self.ahead.mark.tag,
+        }
+    }
+
     /// Nothing can be committed now.
     fn refuse(&mut self, refusal: &Refusal) {
         self.keys.clear();
@@ -381,6 +404,12 @@ impl Keeper {
     /// The commit that was under way is over.
     fn committed(&mut self, outcome: Outcome) {
         self.is_committing = false;
+        if outcome.has_panicked {
+            self.has_failed.store(true, Ordering::Relaxed);
+            let database = AssertUnwindSafe(self.database.take());
+            // It may panic again.
+            let _ = panic::catch_unwind(move || drop(database));
+        }
         let written = outcome.written.map_err(|error| self.failed(&error));
         match (outcome.next, &written) {
             (None, _) => {}
@@ -396,6 +425,8 @@ impl Keeper {
             let found = written.clone().and_then(|()| found.map_err(unreadable));
             let _ = answer.send(found);
         }
+        let reads = std::mem::take(&mut self.reads);
+        reads.into_iter().for_each(|read| self.read(read));
     }
 
     /// Everything that was asked for before the end is done, and the database has what is in the
@@ -490,6 +521,15 @@ impl Keeper {
     /// the log, and it says that there is one.
     fn use_log(&mut self) -> Result<(), Refusal> {
         self.database()?;
+        self.make_log()?;
+        match self.ahead.is_in_use() {
+            true => Ok(()),
+            false => self.commit_now(Tag::Random(chance())),
+        }
+    }
+
+    /// Makes the files of the log that are not there.
+    fn make_log(&mut self) -> Result<(), Refusal> {
         for number in 0..self.ahead.files.len() {
             let file = self.ahead.files.get_mut(number).filter(|it| it.is_none());
             let Some(file) = file else { continue };
@@ -498,10 +538,7 @@ impl Keeper {
                 Err(error) => return Err(self.not_appended(&error)),
             }
         }
-        match self.ahead.is_in_use() {
-            true => Ok(()),
-            false => self.commit_now(Tag::Random(chance())),
-        }
+        Ok(())
     }
 
     fn not_appended(&self, error: &std::io::Error) -> Refusal {

@@ -64,7 +64,11 @@ impl Place for SimPlace {
                 Disk::sync(self.disk()?)?;
                 Ok(Some(made))
             }
-            found => Ok(found),
+            None => Ok(None),
+            found => {
+                Disk::sync(self.disk()?)?;
+                Ok(found)
+            }
         }
     }
 

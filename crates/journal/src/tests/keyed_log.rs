@@ -320,3 +320,125 @@ fn nothing_is_lost_or_comes_back_while_commits_are_under_way() {
     }
     println!("{failures} failures");
 }
+
+#[test]
+fn log_is_bounded_while_no_commit_succeeds() {
+    let disk = SimDisk::new(1);
+    let keyed = open(&disk);
+    put_quick(&keyed, "first", "1").unwrap();
+    disk.world().broken = Some(DATABASE);
+    let value = "v".repeat(1000);
+    let mut kept = 0;
+    let refused = loop {
+        match put_quick(&keyed, &format!("{kept}"), &value) {
+            Ok(()) => kept += 1,
+            Err(refused) => break refused,
+        }
+        assert!(kept < 1000);
+    };
+    assert!(matches!(refused, Refusal::NoSpace(_)), "{refused}");
+    assert!(kept > 0, "{kept}");
+    let sizes = [LOG, LOG + 1].map(|it| seen(&disk, it).len());
+    assert!(sizes.iter().sum::<usize>() < 100_000, "{sizes:?}");
+    disk.world().broken = None;
+    put_quick(&keyed, "last", "2").unwrap();
+    disk.kill();
+    let keyed = open(&disk);
+    assert_eq!(get(&keyed, "t", "last"), Some("2".to_owned()));
+    for number in 0..kept {
+        assert_eq!(get(&keyed, "t", &format!("{number}")), Some(value.clone()));
+    }
+}
+
+#[test]
+fn log_is_bounded_while_the_disk_is_slow() {
+    let disk = SimDisk::new(1);
+    let keyed = open(&disk);
+    put_quick(&keyed, "first", "1").unwrap();
+    disk.world().is_sync_held = true;
+    let value = "v".repeat(1000);
+    let mut kept = 0;
+    let write = |number: usize| {
+        let changes = vec![change("t", &format!("{number}"), &value)];
+        Box::pin(keyed.write_with(changes, Durability::Process))
+    };
+    let mut waiting = loop {
+        let mut written = write(kept);
+        match soon(50, &mut written) {
+            Some(written) => written.unwrap(),
+            None => break written,
+        }
+        kept += 1;
+        assert!(kept < 1000);
+    };
+    assert!(kept > 20, "{kept}");
+    let sizes = [LOG, LOG + 1].map(|it| seen(&disk, it).len());
+    assert!(sizes.iter().sum::<usize>() < 100_000, "{sizes:?}");
+    disk.world().is_sync_held = false;
+    wait(&mut waiting).unwrap();
+    wait(write(kept + 1)).unwrap();
+    disk.kill();
+    let keyed = open(&disk);
+    for number in 0..kept + 2 {
+        assert_eq!(get(&keyed, "t", &format!("{number}")), Some(value.clone()));
+    }
+}
+
+#[test]
+fn log_comes_into_use_though_there_is_always_a_commit() {
+    let disk = SimDisk::new(1);
+    let keyed = open(&disk);
+    let hold = |is_held| disk.world().is_sync_held = is_held;
+    hold(true);
+    let mut synced = Box::pin(keyed.put("t", bytes("a"), bytes("1")));
+    assert!(soon(20, &mut synced).is_none());
+    let quick = keyed.write_with(vec![change("t", "b", "2")], Durability::Process);
+    let mut quick = Box::pin(quick);
+    assert!(soon(20, &mut quick).is_none());
+    hold(false);
+    wait(quick).unwrap();
+    wait(synced).unwrap();
+    hold(true);
+    let mut synced = Box::pin(keyed.put("t", bytes("a"), bytes("3")));
+    assert!(soon(20, &mut synced).is_none());
+    put_quick(&keyed, "b", "4").unwrap();
+    hold(false);
+    wait(synced).unwrap();
+    disk.kill();
+    let keyed = open(&disk);
+    assert_eq!(get(&keyed, "t", "b"), Some("4".to_owned()));
+}
+
+#[test]
+fn log_is_emptied_behind_a_change_that_could_not_be_written() {
+    let disk = SimDisk::new(1);
+    let keyed = open(&disk);
+    put_quick(&keyed, "a", "1").unwrap();
+    disk.world().write_fails = Some(0);
+    assert!(put_quick(&keyed, "b", "2").is_err());
+    take_along(&keyed);
+    put_quick(&keyed, "c", "3").unwrap();
+    let sizes = [LOG, LOG + 1].map(|it| seen(&disk, it).len());
+    assert!(sizes.iter().sum::<usize>() < 50, "{sizes:?}");
+    disk.kill();
+    let keyed = open(&disk);
+    let found = ["a", "c"].map(|key| get(&keyed, "t", key).unwrap());
+    assert_eq!(found, ["1", "3"]);
+}
+
+#[test]
+fn library_that_panics_ends_all_writing_until_a_restart() {
+    let disk = SimDisk::new(1);
+    let keyed = open(&disk);
+    put_quick(&keyed, "a", "1").unwrap();
+    disk.world().write_panics = true;
+    assert!(put(&keyed, "t", "b", "2").is_err());
+    assert!(keyed.has_failed());
+    disk.world().write_panics = false;
+    assert!(put(&keyed, "t", "b", "3").is_err());
+    assert!(put_quick(&keyed, "a", "4").is_err());
+    wait(keyed.close());
+    disk.kill();
+    let keyed = open(&disk);
+    assert_eq!(get(&keyed, "t", "a"), Some("1".to_owned()));
+}

@@ -65,6 +65,10 @@ pub struct World {
     pub write_fails: Option<u64>,
     /// Whether each `fsync` of a file waits: the disk is slow.
     pub is_sync_held: bool,
+    /// The file that is not written to: its part of the disk is broken.
+    pub broken: Option<u64>,
+    /// Whether whoever writes panics.
+    pub write_panics: bool,
     /// Whether the next file that is cut, but not emptied, is not.
     pub cut_fails: bool,
     /// Whether something has failed for one of these reasons.
@@ -97,6 +101,8 @@ impl SimDisk {
             sync_fails: None,
             write_fails: None,
             is_sync_held: false,
+            broken: None,
+            write_panics: false,
             cut_fails: false,
             has_failed: false,
             space: None,
@@ -440,6 +446,14 @@ impl DiskFile for Open {
     }
 
     fn write_at(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        let (broken, panics) = {
+            let world = self.0.world();
+            (world.broken, world.write_panics)
+        };
+        assert!(!panics, "a fault of the library");
+        if broken == Some(self.1) {
+            return Err(io::Error::other("the disk is broken here"));
+        }
         with(self, |world, file| {
             let begun = world.step();
             let grown = (at + bytes.len() as u64).saturating_sub(file.seen.len() as u64);
