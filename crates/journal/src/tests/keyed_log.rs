@@ -321,6 +321,60 @@ fn nothing_is_lost_or_comes_back_while_commits_are_under_way() {
     println!("{failures} failures");
 }
 
+/// The power goes at any time, also during a commit: of what has to outlive the process the oldest
+/// changes are there, up to some point, and all that a commit has taken along.
+#[test]
+fn oldest_changes_outlive_the_machine_without_a_gap() {
+    let (mut all, mut lost) = (0, 0);
+    for seed in 0..150 {
+        let mut random = Random::new(seed);
+        let disk = SimDisk::new(seed + 1);
+        let keyed = open(&disk);
+        // What comes first waits for the disk.
+        put_quick(&keyed, "0", "").unwrap();
+        let (mut written, mut committed) = (1, 0);
+        let mut commit = None;
+        for _ in 0..random.below(50) + 1 {
+            match random.below(8) {
+                0 if commit.is_none() => {
+                    disk.world().is_sync_held = true;
+                    let mut scan = Box::pin(keyed.scan("t", b"", None, 1));
+                    match soon(2, &mut scan) {
+                        // The database had everything.
+                        Some(found) => drop(found.unwrap()),
+                        None => commit = Some((scan, written)),
+                    }
+                }
+                1 => {
+                    disk.world().is_sync_held = false;
+                    if let Some((scan, taken)) = commit.take() {
+                        wait(scan).unwrap();
+                        committed = taken;
+                    }
+                }
+                _ => {
+                    let value = "v".repeat(random.below(200) as usize);
+                    put_quick(&keyed, &format!("{written}"), &value).unwrap();
+                    written += 1;
+                }
+            }
+        }
+        disk.crash();
+        disk.world().is_sync_held = false;
+        drop(commit);
+        drop(keyed);
+        let keyed = open(&disk);
+        let is_there = |number: &usize| get(&keyed, "t", &format!("{number}")).is_some();
+        let found = (0..written).take_while(is_there).count();
+        assert!(found >= committed, "{seed}: {found} of {committed}");
+        let later = (found..written).find(is_there);
+        assert_eq!(later, None, "{seed}: {found} of {written}");
+        all += usize::from(found == written);
+        lost += usize::from(found < written);
+    }
+    assert!(all > 10 && lost > 10, "{all} {lost}");
+}
+
 #[test]
 fn log_is_bounded_while_no_commit_succeeds() {
     let disk = SimDisk::new(1);
