@@ -42,7 +42,7 @@ const KEY_MAX: usize = 4096;
 /// The most bytes of a value.
 const VALUE_MAX: usize = 16 << 20;
 
-/// The most bytes of changes that are made together.
+/// The most bytes of one write, with all its changes.
 const WRITE_MAX: u64 = 1 << 30;
 
 /// What is changed in a table.
@@ -262,13 +262,13 @@ impl Keyed {
             return Err(Refusal::TooLarge("one write has at most 1 GiB"));
         }
         let place = self.0.queued.take(size)?;
-        self.ask(|answer| Command::Write {
-            write: Staged {
+        self.ask(|answer| {
+            Command::Write(Staged {
                 changes,
                 durability,
                 place,
                 answer,
-            },
+            })
         })
         .await
     }

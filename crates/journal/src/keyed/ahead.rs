@@ -1,5 +1,6 @@
 //! Changes that have to outlive the process, not the machine: they are answered when they are in a
-//! file, without an `fsync`, and are in memory until a commit of the database takes them along.
+//! file, without an `fsync`, and are in memory until a checkpoint: a commit that writes all of them
+//! to the database.
 //!
 //! A commit takes as long as the disk needs, and others write meanwhile. So there are two files,
 //! and the frames in them are numbered: a commit says which is the first that the database has not
@@ -44,17 +45,17 @@ pub(super) struct WriteAhead {
     is_other_needed: bool,
     /// Whether a part of the next frame may be in the file, since writing it has failed.
     is_begun: bool,
-    /// What no commit takes along yet.
+    /// What no checkpoint has yet.
     values: Values,
-    /// What the commit takes along that is under way, or of which it is not known whether it has.
-    taken: Option<Arc<Values>>,
-    /// How many bytes have come since a commit began to take frames along, or it was put off.
+    /// What the checkpoint has that is running, or of which it is not known whether it is durable.
+    checkpoint: Option<Arc<Values>>,
+    /// How many bytes have been appended since the last checkpoint began or failed.
     size: u64,
     /// How many bytes of frames the database lacks.
     behind: u64,
-    /// How many of them the commit takes along that is under way.
-    taken_size: u64,
-    /// Since when there is something that the database has not got, or when it was put off.
+    /// How many of them are in the checkpoint.
+    checkpoint_size: u64,
+    /// When the oldest change was appended that no checkpoint has, or the last one failed.
     since: Option<Instant>,
 }
 
@@ -69,10 +70,10 @@ impl Default for WriteAhead {
             is_other_needed: false,
             is_begun: false,
             values: Values::new(),
-            taken: None,
+            checkpoint: None,
             size: 0,
             behind: 0,
-            taken_size: 0,
+            checkpoint_size: 0,
             since: None,
         }
     }
@@ -91,18 +92,18 @@ impl WriteAhead {
             let mut values = values.range(from.clone()..);
             values.next().is_some_and(|((first, _), _)| first == table)
         };
-        is_in(&self.values) || self.taken.as_deref().is_some_and(is_in)
+        is_in(&self.values) || self.checkpoint.as_deref().is_some_and(is_in)
     }
 
     /// What the database has not got of a key; the inner `None` says that it is taken away.
     pub fn get(&self, table: &Arc<str>, key: &Bytes) -> Option<&Option<Bytes>> {
-        let taken = self.taken.as_deref().filter(|it| !it.is_empty());
-        if self.values.is_empty() && taken.is_none() {
+        let checkpoint = self.checkpoint.as_deref().filter(|it| !it.is_empty());
+        if self.values.is_empty() && checkpoint.is_none() {
             return None;
         }
         let name = (Arc::clone(table), key.clone());
         let newest = self.values.get(&name);
-        newest.or_else(|| taken.and_then(|it| it.get(&name)))
+        newest.or_else(|| checkpoint.and_then(|it| it.get(&name)))
     }
 
     /// Whether it is time that the database gets everything.
@@ -141,13 +142,13 @@ impl WriteAhead {
         Ok(())
     }
 
-    /// A commit begins that takes everything along: what that is, and the number of the first frame
-    /// that it does not.
-    pub fn take(&mut self) -> (Arc<Values>, Frames) {
+    /// Begins a checkpoint: the values that it writes, and the number of the first frame that it
+    /// does not have.
+    pub fn begin_checkpoint(&mut self) -> (Arc<Values>, Frames) {
         let values = Arc::new(std::mem::take(&mut self.values));
-        self.taken = Some(Arc::clone(&values));
+        self.checkpoint = Some(Arc::clone(&values));
         (self.size, self.since) = (0, None);
-        self.taken_size = self.behind;
+        self.checkpoint_size = self.behind;
         // What may be there of a frame must not stand in one file and again in the other.
         if self.at > 0 && !self.is_other_needed && !self.is_begun {
             self.current = 1 - self.current;
@@ -157,12 +158,12 @@ impl WriteAhead {
         (values, Frames::From(self.next))
     }
 
-    /// The database has what was taken, and says this of the log from now on.
-    pub fn taken_along(&mut self, mark: LogMark) {
+    /// The checkpoint is durable, and with it what the database says of the log.
+    pub fn checkpointed(&mut self, mark: LogMark) {
         self.mark = mark;
-        self.taken = None;
-        self.behind -= std::mem::take(&mut self.taken_size);
-        // Its frames are older than those of the commit.
+        self.checkpoint = None;
+        self.behind -= std::mem::take(&mut self.checkpoint_size);
+        // Its frames are older than the checkpoint.
         self.empty(1 - self.current);
         self.is_other_needed = false;
         if mark.frames == Frames::From(self.next) {
@@ -174,10 +175,10 @@ impl WriteAhead {
         }
     }
 
-    /// The database has not got what was taken.
-    pub fn not_taken_along(&mut self, now: Instant) {
-        if let Some(taken) = self.taken.take() {
-            let mut values = Arc::try_unwrap(taken).unwrap_or_else(|it| Values::clone(&it));
+    /// The checkpoint has failed: what it had is in the log only, as before.
+    pub fn checkpoint_failed(&mut self, now: Instant) {
+        if let Some(checkpoint) = self.checkpoint.take() {
+            let mut values = Arc::try_unwrap(checkpoint).unwrap_or_else(|it| Values::clone(&it));
             values.append(&mut self.values);
             self.values = values;
         }
@@ -186,7 +187,7 @@ impl WriteAhead {
 
     /// The database could not get everything: it is tried again after a while.
     pub fn put_off(&mut self, now: Instant) {
-        let is_left = self.taken.is_some() || !self.values.is_empty();
+        let is_left = self.checkpoint.is_some() || !self.values.is_empty();
         (self.size, self.since) = (0, is_left.then_some(now));
     }
 

@@ -11,7 +11,7 @@ use redb::Database;
 
 use super::Change;
 use super::database::{LogMark, scan, write};
-use super::frames::Values;
+use super::frames::{Values, parts};
 use super::keeper::{Command, Staged};
 use crate::asking::Answer;
 use crate::backlog::Queued;
@@ -32,8 +32,8 @@ pub(super) type Found = Vec<(Bytes, Bytes)>;
 /// One commit, and what is read behind it.
 pub(super) struct Job {
     pub database: Arc<Database>,
-    /// What it takes along, and what the database says of the log from then on.
-    pub taken: Option<(Arc<Values>, LogMark)>,
+    /// What it writes from the log, and what the database says of the log with it.
+    pub checkpoint: Option<(Arc<Values>, LogMark)>,
     pub staged: Vec<Staged>,
     pub scans: Vec<Scan>,
 }
@@ -62,13 +62,13 @@ impl Job {
     fn run(self) -> Outcome {
         let Self {
             database,
-            taken,
+            checkpoint,
             staged,
             scans,
         } = self;
         let mut has_panicked = false;
         let written = guarded(&mut has_panicked, || {
-            commit(&database, taken.as_ref(), &staged)
+            commit(&database, checkpoint.as_ref(), &staged)
         });
         let mut read = |it: Scan| {
             let (table, prefix, after) = (&it.table, &it.prefix, it.after.as_deref());
@@ -83,7 +83,7 @@ impl Job {
         // The file may be opened again by whoever is told so.
         drop(database);
         Outcome {
-            next: taken.map(|it| it.1),
+            next: checkpoint.map(|it| it.1),
             staged,
             written,
             scans,
@@ -94,16 +94,15 @@ impl Job {
 
 fn commit(
     database: &Database,
-    taken: Option<&(Arc<Values>, LogMark)>,
+    checkpoint: Option<&(Arc<Values>, LogMark)>,
     staged: &[Staged],
 ) -> Result<(), redb::Error> {
-    if taken.is_none() && staged.is_empty() {
+    if checkpoint.is_none() && staged.is_empty() {
         return Ok(());
     }
-    let values = taken.into_iter().flat_map(|it| it.0.iter());
-    let values = values.map(|((table, key), value)| (table, key, value.as_ref()));
+    let values = checkpoint.into_iter().flat_map(|it| parts(&it.0));
     let changes = staged.iter().flat_map(|it| &it.changes).map(Change::parts);
-    write(database, values.chain(changes), taken.map(|it| it.1))
+    write(database, values.chain(changes), checkpoint.map(|it| it.1))
 }
 
 /// Whoever waits is answered in any case.

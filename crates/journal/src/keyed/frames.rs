@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::Change;
-use super::database::{Frames, LogMark, Tag};
+use super::database::{Frames, LogMark, Parts, Tag};
 use crate::cursor::{Cursor, write_bytes};
 use crate::disk::DiskFile;
 
@@ -20,6 +20,13 @@ const HEAD: usize = 8;
 
 /// Values by table and key; `None` for one that is taken away.
 pub(super) type Values = BTreeMap<(Arc<str>, Bytes), Option<Bytes>>;
+
+/// The values as changes.
+pub(super) fn parts(values: &Values) -> impl Iterator<Item = Parts<'_>> {
+    values
+        .iter()
+        .map(|((table, key), value)| (table, key, value.as_ref()))
+}
 
 /// What the files have that counts.
 #[derive(Debug, Default, PartialEq, Eq)]

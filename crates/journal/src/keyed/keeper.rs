@@ -32,9 +32,7 @@ const ROUND_MAX: usize = 4096;
 
 /// What is asked of the thread.
 pub(super) enum Command {
-    Write {
-        write: Staged,
-    },
+    Write(Staged),
     Get(Read),
     Scan(Scan),
     Close(Option<oneshot::Sender<()>>),
@@ -68,7 +66,7 @@ pub(super) struct Keeper {
     has_failed: Arc<AtomicBool>,
     /// What the database has not got yet.
     ahead: WriteAhead,
-    /// What the database says of the log if a commit has taken frames along that has failed.
+    /// What the database says of the log if the checkpoint is durable that has failed.
     unsure: Option<LogMark>,
     /// Where commits are made.
     jobs: Sender<Job>,
@@ -102,14 +100,14 @@ impl Keeper {
         };
         let was_made = keeper.place.is_made();
         let database = keeper.open_database(true)?;
-        keeper.take_along(&database, was_made)?;
+        keeper.recover(&database, was_made)?;
         keeper.database = Some(Arc::new(database));
         Ok(keeper)
     }
 
     /// Has in the database what an earlier process has left in the log beside it. The log of a
     /// database that is new, or whose loss is accepted, may be missing.
-    fn take_along(&mut self, database: &Database, was_made: bool) -> Result<(), OpenError> {
+    fn recover(&mut self, database: &Database, was_made: bool) -> Result<(), OpenError> {
         let mark = self.mark_of(database)?;
         let mut files: Files = [None, None];
         for (number, file) in files.iter_mut().enumerate() {
@@ -130,8 +128,7 @@ impl Keeper {
         };
         self.report(content.end);
         // Also where it has nothing: what stands in it must not follow what is written anew.
-        let changes = content.values.iter();
-        let changes = changes.map(|((table, key), value)| (table, key, value.as_ref()));
+        let changes = frames::parts(&content.values);
         let written = write(database, changes, Some(LogMark::unused()));
         written.map_err(|error| self.doing("write to")(std::io::Error::other(error)))?;
         self.ahead.begin(files);
@@ -292,8 +289,8 @@ impl Keeper {
                 Command::Committed(outcome) => self.committed(*outcome),
                 // What comes behind the end is not answered.
                 _ if self.closing.is_some() => {}
-                Command::Write { write } if self.has_to_wait(&write) => self.stage(write),
-                Command::Write { write } => quick.push(write),
+                Command::Write(write) if self.has_to_wait(&write) => self.stage(write),
+                Command::Write(write) => quick.push(write),
                 Command::Scan(scan) => self.scans.push(scan),
                 Command::Close(answer) => self.closing = Some(answer),
                 Command::Get(read) => reads.push(read),
@@ -342,7 +339,7 @@ impl Keeper {
         self.staged.push(write);
     }
 
-    /// Has everything committed that waits for it, when no commit is under way.
+    /// Starts the next commit, with all changes and scans that wait for one, unless one is running.
     fn start_commit(&mut self) {
         let now = Instant::now();
         let is_due = self.ahead.is_due(now);
@@ -364,15 +361,15 @@ impl Keeper {
         let is_scanned = self.scans.iter().any(|it| self.ahead.has(&it.table));
         let tag = self.tag_of_commit();
         let is_begun = tag != self.ahead.mark.tag;
-        let takes_along = is_due || is_mixed || is_scanned || is_begun || self.ahead.is_full();
-        let taken = takes_along.then(|| {
-            let (values, frames) = self.ahead.take();
+        let is_checkpoint = is_due || is_mixed || is_scanned || is_begun || self.ahead.is_full();
+        let checkpoint = is_checkpoint.then(|| {
+            let (values, frames) = self.ahead.begin_checkpoint();
             (values, LogMark { frames, tag })
         });
         self.keys.clear();
         let job = Job {
             database,
-            taken,
+            checkpoint,
             staged: std::mem::take(&mut self.staged),
             scans: std::mem::take(&mut self.scans),
         };
@@ -380,8 +377,9 @@ impl Keeper {
         self.is_committing = self.jobs.send(job).is_ok();
     }
 
-    /// The tag of the log behind the next commit. The log comes into use with it where something
-    /// would have gone there: otherwise one commit after the other could keep it out of use.
+    /// The log's tag after the next commit. A log that is not in use yet is taken into use by a
+    /// commit with changes that were meant for it: while commits follow each other without a pause,
+    /// changes could otherwise never be appended.
     fn tag_of_commit(&mut self) -> Tag {
         let is_quick = |it: &Staged| it.durability == Durability::Process;
         let is_wanted = !self.ahead.is_in_use() && self.staged.iter().any(is_quick);
@@ -413,7 +411,7 @@ impl Keeper {
         let written = outcome.written.map_err(|error| self.failed(&error));
         match (outcome.next, &written) {
             (None, _) => {}
-            (Some(next), Ok(())) => self.ahead.taken_along(next),
+            (Some(next), Ok(())) => self.ahead.checkpointed(next),
             (Some(next), Err(_)) => {
                 self.unsure = Some(next);
                 self.ahead.put_off(Instant::now());
@@ -469,14 +467,14 @@ impl Keeper {
     }
 
     /// Opens the file again after a commit that has failed. Some fail when they are durable: then
-    /// the database has what was taken along, and says so.
+    /// the database has the checkpoint, and says so.
     fn open_again(&mut self) -> Result<Database, OpenError> {
         let database = self.open_database(false)?;
         let mark = self.mark_of(&database)?;
         if self.unsure == Some(mark) {
-            self.ahead.taken_along(mark);
+            self.ahead.checkpointed(mark);
         } else if mark == self.ahead.mark {
-            self.ahead.not_taken_along(Instant::now());
+            self.ahead.checkpoint_failed(Instant::now());
         } else {
             let why = "it is not the file that it was before a commit failed; restart";
             return Err(OpenError::Keyed(self.path.clone(), why.to_owned()));
@@ -489,18 +487,16 @@ impl Keeper {
     /// then on. No other commit is under way.
     fn commit_now(&mut self, tag: Tag) -> Result<(), Refusal> {
         let database = Arc::clone(self.database()?);
-        let (values, frames) = self.ahead.take();
+        let (values, frames) = self.ahead.begin_checkpoint();
         let mark = match tag {
             Tag::Unused => LogMark::unused(),
             _ => LogMark { frames, tag },
         };
-        let values = values.iter();
-        let values = values.map(|((table, key), value)| (table, key, value.as_ref()));
-        let written = write(&database, values, Some(mark));
+        let written = write(&database, frames::parts(&values), Some(mark));
         drop(database);
         match written {
             Ok(()) => {
-                self.ahead.taken_along(mark);
+                self.ahead.checkpointed(mark);
                 Ok(())
             }
             Err(error) => {

@@ -22,8 +22,8 @@ pub(in crate::webhooks) fn outside(
 }
 
 impl Machine {
-    /// Marks the events of a request as done, but not those between its bounds that were not sent:
-    /// a replay may have asked for them meanwhile.
+    /// Marks the events of a delivered request as done. Those between its first and its last that
+    /// were done before it began were not part of it, and a replay may have asked for them since.
     pub(super) fn settle(&mut self, flight: &Flight) {
         let pending = &flight.pending;
         if pending.content == Content::Unknown {
