@@ -29,10 +29,12 @@ pub(super) const TICK: Duration = Duration::from_millis(500);
 const WAIT_TICKS: u32 = 20;
 /// How long a message waits until it is confirmed, in ticks: 30 s.
 const CONFIRM_TICKS: u32 = 60;
-/// The most messages, and bytes, that wait for a connection.
-const WAITING_MAX: (usize, usize) = (1000, 16 << 20);
-/// The most messages, and bytes, that wait or have not been confirmed while there is a connection.
-const OPEN_MAX: (usize, usize) = (65_536, 64 << 20);
+/// The most messages that wait or have not been confirmed.
+const MESSAGES_MAX: usize = 65_536;
+/// The most bytes of them while the connection is being made.
+const CONNECTING_BYTES_MAX: usize = 16 << 20;
+/// The most bytes of them while there is a connection.
+const OPEN_BYTES_MAX: usize = 64 << 20;
 /// No further message is written behind so many bytes that the broker has not taken.
 const OUT_MAX: usize = 1 << 20;
 /// A larger buffer is not kept.
@@ -164,7 +166,7 @@ impl Hub {
     }
 
     fn admit(&self, inner: &mut Inner, size: usize) -> Result<(), Fault> {
-        let max = match &inner.status {
+        let bytes_max = match &inner.status {
             Status::Over => return Err(self.unavailable("the connection is being closed")),
             Status::Refused(cause) => return Err(self.lost(cause).with_retry(Retry::Yes)),
             Status::Down(cause) => {
@@ -178,15 +180,15 @@ impl Hub {
                     let cause = format!("the broker takes no messages for now: {reason}");
                     return Err(self.unavailable(&cause));
                 }
-                OPEN_MAX
+                OPEN_BYTES_MAX
             }
-            Status::Connecting(_) => WAITING_MAX,
+            Status::Connecting(_) => CONNECTING_BYTES_MAX,
         };
         let (count, bytes) = inner.publishers.unconfirmed();
         let count = count + inner.waiting.len() - inner.forgotten;
         let bytes = bytes + inner.waiting_bytes;
         // One message has room whatever its size.
-        if count >= max.0 || (bytes + size > max.1 && count > 0) {
+        if count >= MESSAGES_MAX || (bytes + size > bytes_max && count > 0) {
             return Err(self.unavailable("too many messages wait for the broker"));
         }
         Ok(())

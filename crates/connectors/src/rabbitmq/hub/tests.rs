@@ -10,13 +10,18 @@ use super::*;
 use crate::rabbitmq::connection::DEFINITION;
 use crate::testing::connect;
 
-/// A connection that is open.
-fn hub() -> Rc<Hub> {
+/// A connection that is being made.
+fn connecting() -> Rc<Hub> {
     let broker = connect(&DEFINITION, "{ rabbitmq: 'amqp://mq' }").unwrap();
-    let hub = Rc::new(Hub {
+    Rc::new(Hub {
         broker: broker.downcast().unwrap(),
         inner: RefCell::new(Inner::new()),
-    });
+    })
+}
+
+/// A connection that is open.
+fn hub() -> Rc<Hub> {
+    let hub = connecting();
     hub.opened(Tuned {
         channel_max: 10,
         frame_max: 131_072,
@@ -31,6 +36,12 @@ fn send(hub: &Rc<Hub>, call: Option<u64>) -> Pending {
     let mut message = Outgoing::new(place, true, &properties, Bytes::new()).unwrap();
     message.call = call;
     hub.publish(message).unwrap()
+}
+
+/// Sends a message with this body, when there is room for it.
+fn send_body(hub: &Rc<Hub>, body: &Bytes) -> Result<Pending, Fault> {
+    let (place, properties) = (("".into(), "q".to_owned()), Properties::default());
+    hub.publish(Outgoing::new(place, true, &properties, body.clone()).unwrap())
 }
 
 /// What has become of a message, when it is known.
@@ -96,4 +107,20 @@ fn a_channel_whose_consumer_of_replies_is_cancelled_is_used_no_more() {
     tell(&hub, 3, ack());
     assert!(outcome(&mut plain).unwrap().is_ok());
     assert!(outcome(&mut third).is_none());
+}
+
+/// A connection is made for the first message. What comes in the same moment, such as the replies
+/// of thousands of slow calls, must not fail because the broker takes a while to greet.
+#[test]
+fn a_burst_waits_for_the_first_connection_until_its_bytes_are_too_many() {
+    let (hub, body) = (connecting(), Bytes::from_static(&[b'x'; 256]));
+    let waiting: Vec<_> = (0..20_000).map(|_| send_body(&hub, &body)).collect();
+    assert!(waiting.iter().all(Result::is_ok));
+    let large = Bytes::from(vec![b'x'; 2 << 20]);
+    let refused = send_body(&hub, &large).err().unwrap();
+    assert_eq!(refused.kind, Kind::Unavailable);
+    let cause = refused.cause.as_deref().unwrap();
+    assert!(cause.contains("too many messages wait for the broker"));
+    drop(waiting);
+    assert!(send_body(&hub, &large).is_ok());
 }
