@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use crate::command::{Failure, cargo, program, target};
 use crate::servers::{self, Needed};
 
-/// What the load needs beside the engine: the brokers and databases of `intertie-bench glu`.
+/// What the load needs beside the engine: the brokers and databases of `glu` and `ussd`.
 const NEEDED: &[Needed] = &[
     Needed::new("initdb", &["postgresql"]),
     Needed::new("rabbitmq-server", &["rabbitmq-server"]),
@@ -25,6 +25,8 @@ const LOADS: &[&str] = &[
     "streams --scenario wso2-sse,saturation --peers none --users 1000 --seconds 2",
     "streams --scenario wso2-websocket --peers none --users 300 --sizes 500 --seconds 2",
     "streams --scenario axway-sse --peers none --users 100 --topics 100 --sizes 20000 --seconds 2",
+    "push --scenario cost,tls,websub --endpoints 100 --seconds 2",
+    "ussd --delays 100ms --seconds 1 --warm-up 500ms",
 ];
 
 /// What is hot is inlined by a bound of its own; everything else as little as with
