@@ -323,7 +323,7 @@ pub(crate) mod testing {
 
     use super::Change;
     use super::backend::Backend;
-    use super::database::{Frames, LogMark, Tag, write};
+    use super::database::{LogMark, Replayed, Tag, write};
     use super::frames::frame;
     use crate::disk::DiskFile;
 
@@ -337,7 +337,7 @@ pub(crate) mod testing {
     ) -> Vec<u8> {
         let tag = tag.map_or(Tag::Absent, Tag::Random);
         let mark = LogMark {
-            frames: Frames::Generation(generation),
+            replayed: Replayed::Generation(generation),
             tag,
         };
         let backend = Backend::new(file, Arc::new(AtomicBool::new(false)));

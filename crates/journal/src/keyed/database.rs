@@ -26,13 +26,13 @@ pub(super) type Parts<'a> = (&'a Arc<str>, &'a Bytes, Option<&'a Bytes>);
 /// Which frames of the log beside the database count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LogMark {
-    pub frames: Frames,
+    pub replayed: Replayed,
     pub tag: Tag,
 }
 
-/// The frames that the database has not got.
+/// The frames that the database has not got, which are replayed when it is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Frames {
+pub(super) enum Replayed {
     /// Those from this number on, without a gap.
     From(u64),
     /// All of this generation, as versions 3 and 4 of the part wrote them. It is 0 where there was
@@ -62,13 +62,13 @@ impl LogMark {
     pub fn read(database: &Database) -> Result<Self, redb::Error> {
         let number = |value: &Bytes| value.first_chunk().map(|it| u64::from_le_bytes(*it));
         let named = |key| get(database, LOG, key).map(|it| it.as_ref().and_then(number));
-        let frames = match named(FIRST)? {
-            Some(first) => Frames::From(first),
-            None => Frames::Generation(named(GENERATION)?.unwrap_or_default()),
+        let replayed = match named(FIRST)? {
+            Some(first) => Replayed::From(first),
+            None => Replayed::Generation(named(GENERATION)?.unwrap_or_default()),
         };
         let tag = get(database, LOG, TAG)?;
         Ok(Self {
-            frames,
+            replayed,
             tag: match tag.as_ref().map(number) {
                 None => Tag::Absent,
                 Some(None) => Tag::Unused,
@@ -80,7 +80,7 @@ impl LogMark {
     /// The mark of a log from which no frame counts.
     pub fn unused() -> Self {
         Self {
-            frames: Frames::From(1),
+            replayed: Replayed::From(1),
             tag: Tag::Unused,
         }
     }
@@ -118,12 +118,12 @@ pub(super) fn write<'a>(
     }
     if let Some(mark) = mark {
         let mut table = transaction.open_table(Definition::new(LOG))?;
-        let (key, number) = match mark.frames {
-            Frames::From(first) => {
+        let (key, number) = match mark.replayed {
+            Replayed::From(first) => {
                 table.remove(GENERATION)?;
                 (FIRST, first)
             }
-            Frames::Generation(generation) => (GENERATION, generation),
+            Replayed::Generation(generation) => (GENERATION, generation),
         };
         table.insert(key, &number.to_le_bytes()[..])?;
         match mark.tag {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::Change;
-use super::database::{Frames, LogMark, Parts, Tag};
+use super::database::{LogMark, Parts, Replayed, Tag};
 use crate::cursor::{Cursor, write_bytes};
 use crate::disk::DiskFile;
 
@@ -70,9 +70,9 @@ struct Frame<'a> {
 /// # Errors
 /// When they cannot be read.
 pub(super) fn read(files: &[Option<Box<dyn DiskFile>>], mark: LogMark) -> io::Result<LogContent> {
-    let counts = |number| match mark.frames {
-        Frames::From(first) => (first..first.saturating_add(AHEAD_MAX)).contains(&number),
-        Frames::Generation(generation) => number == generation,
+    let counts = |number| match mark.replayed {
+        Replayed::From(first) => (first..first.saturating_add(AHEAD_MAX)).contains(&number),
+        Replayed::Generation(generation) => number == generation,
     };
     let mut end = LogEnd::Whole;
     let mut found: Vec<(u64, Values)> = Vec::new();
@@ -82,9 +82,9 @@ pub(super) fn read(files: &[Option<Box<dyn DiskFile>>], mark: LogMark) -> io::Re
         opened.read_at(0, &mut bytes)?;
         let mut rest = &*bytes;
         while let Some(frame) = read_frame(rest, mark.tag) {
-            match mark.frames {
+            match mark.replayed {
                 // What is behind a frame of another generation has been left by earlier ones.
-                Frames::Generation(_) if !counts(frame.number) => break,
+                Replayed::Generation(_) if !counts(frame.number) => break,
                 _ if counts(frame.number) => found.push((frame.number, frame.changes)),
                 _ => {}
             }
@@ -100,7 +100,7 @@ pub(super) fn read(files: &[Option<Box<dyn DiskFile>>], mark: LogMark) -> io::Re
         });
     }
     let mut values = Values::new();
-    if let Frames::From(first) = mark.frames {
+    if let Replayed::From(first) = mark.replayed {
         found.sort_by_key(|it| it.0);
         let numbers = (first..).zip(&found);
         let gap = numbers.clone().position(|(number, it)| number != it.0);
@@ -251,7 +251,7 @@ mod tests {
 
     fn numbered(first: u64) -> LogMark {
         LogMark {
-            frames: Frames::From(first),
+            replayed: Replayed::From(first),
             tag: TAG,
         }
     }
@@ -259,7 +259,7 @@ mod tests {
     #[test]
     fn where_the_frames_end_is_told() {
         let of_version_4 = LogMark {
-            frames: Frames::Generation(5),
+            replayed: Replayed::Generation(5),
             tag: TAG,
         };
         for (mark, numbers) in [(of_version_4, [5; 3]), (numbered(5), [5, 6, 7])] {

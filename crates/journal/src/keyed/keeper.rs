@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 use super::ahead::{Files, WriteAhead};
 use super::backend::Backend;
 use super::commits::{Job, Outcome, Scan};
-use super::database::{Frames, LogMark, Tag, get, write};
+use super::database::{LogMark, Replayed, Tag, get, write};
 use super::frames::{self, LogContent, LogEnd};
 use super::{Change, Durability, Place};
 use crate::asking::Answer;
@@ -145,21 +145,21 @@ impl Keeper {
     /// is refused, or told where loss is accepted.
     fn miss_log(&self, mark: LogMark, files: &Files, was_made: bool) -> Result<(), OpenError> {
         // Version 4 of the part had one file.
-        let needed = match mark.frames {
-            Frames::From(_) => 2,
-            Frames::Generation(_) => 1,
+        let needed = match mark.replayed {
+            Replayed::From(_) => 2,
+            Replayed::Generation(_) => 1,
         };
         let Some(number) = files.iter().take(needed).position(Option::is_none) else {
             return Ok(());
         };
         let log = self.place.ahead_path(number);
-        match (mark.tag, mark.frames) {
+        match (mark.tag, mark.replayed) {
             (Tag::Random(_), _) if was_made => {
                 let why = format!("it is missing, with changes of the last second; {RESTORE}");
                 return Err(OpenError::Keyed(log, why));
             }
             // Version 3 of the part did not note whether it was needed.
-            (Tag::Absent, Frames::Generation(0)) => {}
+            (Tag::Absent, Replayed::Generation(0)) => {}
             _ => tracing::warn!(
                 file = %log.display(),
                 "the log beside keyed state is missing: its last changes may be lost"
@@ -363,8 +363,8 @@ impl Keeper {
         let is_begun = tag != self.ahead.mark.tag;
         let is_checkpoint = is_due || is_mixed || is_scanned || is_begun || self.ahead.is_full();
         let checkpoint = is_checkpoint.then(|| {
-            let (values, frames) = self.ahead.begin_checkpoint();
-            (values, LogMark { frames, tag })
+            let (values, replayed) = self.ahead.begin_checkpoint();
+            (values, LogMark { replayed, tag })
         });
         self.keys.clear();
         let job = Job {
@@ -456,7 +456,7 @@ impl Keeper {
     /// The database, opened again when that is needed.
     fn database(&mut self) -> Result<&Arc<Database>, Refusal> {
         if self.has_failed.load(Ordering::Relaxed) {
-            return Err(Refusal::Poisoned("fsync failed".to_owned()));
+            return Err(Refusal::Poisoned("a commit has failed; restart".to_owned()));
         }
         if self.database.is_none() {
             let opened = self.open_again();
@@ -487,10 +487,10 @@ impl Keeper {
     /// then on. No other commit is under way.
     fn commit_now(&mut self, tag: Tag) -> Result<(), Refusal> {
         let database = Arc::clone(self.database()?);
-        let (values, frames) = self.ahead.begin_checkpoint();
+        let (values, replayed) = self.ahead.begin_checkpoint();
         let mark = match tag {
             Tag::Unused => LogMark::unused(),
-            _ => LogMark { frames, tag },
+            _ => LogMark { replayed, tag },
         };
         let written = write(&database, frames::parts(&values), Some(mark));
         drop(database);
