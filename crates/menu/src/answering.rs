@@ -75,6 +75,8 @@ pub(crate) struct News {
     pub given_up: Option<Attempt>,
     /// Whether the session begins with the message.
     pub begins: bool,
+    /// The session that it goes on with, which is over then.
+    pub resumed: Option<RecordKey>,
     /// The language that was chosen, which is remembered.
     pub language: Option<Arc<str>>,
 }
@@ -175,9 +177,7 @@ impl<'a> Answering<'a> {
                 Some((Arc::clone(name), json.clone().into_bytes()))
             })
             .collect();
-        if self.plan.remembers {
-            self.know_subscriber().await?;
-        }
+        self.know_subscriber().await?;
         self.restore()?;
         self.show(Led::Enter).await
     }
@@ -202,11 +202,9 @@ impl<'a> Answering<'a> {
     async fn arrive(&mut self, has_values: bool) -> Result<Option<Led>, Fault> {
         self.news.begins = true;
         let plan = self.plan;
-        if !plan.remembers {
-            return Ok(None);
-        }
         let (sessions, shared) = (&self.menu.sessions, plan.sessions_in.as_ref());
         let known = self.know_subscriber().await?;
+        self.session.had_actions = known.action.is_some();
         if let Some(led) = self.hear().await? {
             return Ok(Some(led));
         }
@@ -230,6 +228,7 @@ impl<'a> Answering<'a> {
         self.session.action = dropped.action;
         self.session.repeats = dropped.repeats;
         self.session.is_unsure = dropped.is_unsure;
+        self.news.resumed = Some(last);
         self.restore()?;
         Ok(Some(Led::Stay))
     }

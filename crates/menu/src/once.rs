@@ -47,7 +47,7 @@ impl Answering<'_> {
     /// # Errors
     /// When what is noted cannot be read or written.
     pub async fn hear(&mut self) -> Result<Option<Led>, Fault> {
-        if !self.plan.has_actions {
+        if !self.plan.has_actions && !self.session.had_actions {
             return Ok(None);
         }
         Ok(match self.meet(At::Elsewhere).await? {
@@ -285,7 +285,7 @@ impl Core {
     /// Notes, when the reply is there, what is kept of the subscriber: that the result of an action
     /// has been told, the session, and the language. `is_taken` says whether the reply has somebody
     /// who takes it: else the result of an action waits for the next dial.
-    pub async fn note(&self, news: News, is_taken: bool, services: &dyn Services) {
+    pub async fn note(self: &Arc<Self>, news: News, is_taken: bool, services: &dyn Services) {
         let Some((session, subscriber)) = news.session else {
             return;
         };
@@ -321,6 +321,30 @@ impl Core {
             }
         });
         warn_unnoted(changed.await);
+        if let Some(resumed) = news.resumed {
+            let menu = Arc::clone(self);
+            // Apart: a message may still be worked on there, for as long as its steps take.
+            services.spawn(Box::new(move |services| {
+                Box::pin(async move { menu.close(resumed, services).await })
+            }));
+        }
+    }
+
+    /// Ends a session that another one goes on with: two of them could act on the same choices.
+    async fn close(&self, session: RecordKey, services: &dyn Services) {
+        let closed = async {
+            let mut entered = self.enter(session, services).await?;
+            let stored = entered.stored().map(|it| it.bytes.clone());
+            let Some(mut session) = stored.and_then(|it| Session::decode(&it, &self.plan)) else {
+                return Ok(());
+            };
+            session.heard.is_over = true;
+            session.is_dropped = false;
+            self.keep(&mut entered, &session, services.wall()).await
+        };
+        if let Err(fault) = closed.await {
+            tracing::warn!(target: "menu", %fault, "a session that was resumed is not closed");
+        }
     }
 
     /// Changes what is kept of a subscriber.

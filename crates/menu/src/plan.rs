@@ -41,8 +41,6 @@ pub(crate) struct Plan {
     pub screens: Vec<Screen>,
     /// Whether a screen has an action.
     pub has_actions: bool,
-    /// Whether anything is kept of subscribers from one session to the next.
-    pub remembers: bool,
     pub keys: Keys,
     pub messages: Messages,
     pub codes: Codes,

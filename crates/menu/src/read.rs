@@ -82,7 +82,6 @@ pub(crate) fn read(document: &Node, context: &mut BuildContext<'_>) -> Option<Pl
     let has_actions = screens.iter().any(|screen| screen.once.is_some());
     let plan = Plan {
         has_actions,
-        remembers: languages.len() > 1 || resume.is_some() || has_actions,
         languages,
         screens,
         keys: keys?,

@@ -35,6 +35,8 @@ pub(crate) struct Session {
     pub is_dropped: bool,
     /// Whether a flow has begun it, and nobody has pressed a key yet.
     pub is_pushed: bool,
+    /// Whether there may be an action although the menu has none: a reload has taken it away.
+    pub had_actions: bool,
 }
 
 /// The form in which a session is kept. Screens and languages have their names: a reload may move
@@ -80,6 +82,8 @@ struct Kept<'a> {
     is_dropped: bool,
     #[serde(rename = "f", default, skip_serializing_if = "is_false")]
     is_pushed: bool,
+    #[serde(rename = "c", default, skip_serializing_if = "is_false")]
+    had_actions: bool,
     #[serde(rename = "v", borrow)]
     variables: Vec<(&'a str, String)>,
 }
@@ -148,6 +152,7 @@ impl Session {
             is_unsure: self.is_unsure,
             is_dropped: self.is_dropped,
             is_pushed: self.is_pushed,
+            had_actions: self.had_actions || plan.has_actions,
             variables,
         };
         serde_json::to_string(&kept).ok()
@@ -195,6 +200,7 @@ impl Session {
             is_unsure: kept.is_unsure,
             is_dropped: kept.is_dropped,
             is_pushed: kept.is_pushed,
+            had_actions: kept.had_actions,
             heard: Heard {
                 typed: kept.typed,
                 sequence: kept.sequence,

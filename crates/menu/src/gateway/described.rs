@@ -31,10 +31,11 @@ struct Known {
     body: &'static str,
 }
 
-/// What a type is that says it in one of the usual ways.
-const EVENT: &str = "if IN(\"1\", \"begin\", \"new\", \"initiation\") then \"dial\" \
+/// What a type is that says it in one of the usual ways. What is no word ends nothing.
+const EVENT: &str = "tostring | trim | ascii_downcase | \
+                     if IN(\"1\", \"begin\", \"new\", \"initiation\") then \"dial\" \
                      elif IN(\"2\", \"continue\", \"reply\", \"response\") then \"reply\" \
-                     else \"end\" end";
+                     elif . != \"null\" and test(\"^[0-9a-z_-]+$\") then \"end\" else null end";
 
 const GET: Known = Known {
     method: Method::Get,
@@ -50,10 +51,11 @@ const GET: Known = Known {
 const XML: Known = Known {
     method: Method::Post,
     event: ".body.ussd.type",
-    session: ".body.ussd.sessionid",
-    msisdn: ".body.ussd.msisdn",
-    text: ".body.ussd.msg",
-    sequence: ".body.ussd.sequence",
+    session: ".body.ussd.sessionid | trim",
+    msisdn: ".body.ussd.msisdn | trim",
+    // An element without content is a text without characters.
+    text: ".body.ussd | if has(\"msg\") then .msg // \"\" | trim else null end",
+    sequence: ".body.ussd.sequence // null | if . then trim else . end",
     content_type: "application/xml",
     body: "<ussd><sessionid>${ .session | @html }</sessionid>\
            <type>${ if .ends then 3 else 2 end }</type><msg>${ .text | @html }</msg></ussd>",
@@ -107,7 +109,7 @@ impl DescribedGateway {
         };
         let scope = context.evaluation.scope();
         let compile = |text: &str| Expression::compile(text, &scope).ok();
-        let event = format!("{} | tostring | ascii_downcase | {EVENT}", known.event);
+        let event = format!("{} | {EVENT}", known.event);
         Some(Self {
             // Tools send theirs by POST, whatever the gateway does.
             methods: match known.method {
@@ -210,11 +212,18 @@ impl DescribedGateway {
         ]);
         let find = |expression: &Expression| self.find(expression, &input);
         let text = || find(&self.text).ok_or("what was typed is missing");
+        let sequence = || match self.sequence.as_ref().and_then(find) {
+            Some(text) if !text.is_empty() => match text.parse() {
+                Ok(sequence) => Ok(Some(sequence)),
+                Err(_) => Err("the sequence is no whole number"),
+            },
+            _ => Ok(None),
+        };
         let event = match find(&self.event).as_deref() {
             Some("dial") => SessionEvent::Dial(text()?),
             Some("reply") => SessionEvent::Reply {
                 text: text()?,
-                sequence: self.sequence.as_ref().and_then(|it| find(it)?.parse().ok()),
+                sequence: sequence()?,
             },
             Some("typed") => SessionEvent::Typed {
                 code: self

@@ -417,6 +417,87 @@ fn an_action_that_the_menu_cannot_show_is_told_before_anything_begins() {
     assert!(log.contains("the menu has changed"), "{log}");
 }
 
+/// The menu of [`buying`] from which purchases were taken in a hurry.
+fn without_buying(port: u16, shop: u16) -> String {
+    let text = buying(port, shop);
+    let (from, to) = (text.find("  buy:\n"), text.find("  bye:"));
+    let gone = &text[from.unwrap()..to.unwrap()];
+    text.replace(gone, "")
+        .replace("go: buy", "go: bye")
+        .replace("en: Airtime", "en: Closed")
+}
+
+#[test]
+fn an_action_is_told_also_by_a_menu_that_has_none_any_more() {
+    const LOST: &str =
+        "END What became of your last request cannot be shown here. Please ask our service.";
+    let without_once = |port, shop| {
+        let text = buying(port, shop).replace("    once: { wait: 1s, unsure: ask }\n", "");
+        text.split("  ask:").next().unwrap().to_owned()
+    };
+    type Menu = fn(u16, u16) -> String;
+    let menus: [(Menu, &str); 2] = [
+        (without_buying, "CON Closed\n1. Buy\n2. Kiswahili"),
+        (without_once, START),
+    ];
+    for (menu, first) in menus {
+        let counter = Counter::new(Duration::from_secs(1));
+        counter.crash_in_sale();
+        let text = menu(counter.port, counter.shop.backend.port());
+        assert!(!text.contains("once:"), "{text}");
+        counter.folder.write("flows/menu.yaml", &text);
+        let engine = counter.run();
+        assert_eq!(counter.send("s2", ""), LOST);
+        assert_eq!(counter.send("s3", ""), LOST, "once more, at once");
+        assert_eq!(counter.send("s4", ""), first);
+        assert_eq!(counter.shop.sales(), 1);
+        engine.stop();
+    }
+}
+
+#[test]
+fn an_action_runs_on_when_a_reload_takes_it_from_the_menu() {
+    let counter = Counter::new(Duration::from_secs(20));
+    let engine = counter.run();
+    counter.send("s0", "");
+    counter.send("s1", "");
+    counter.send("s1", "1");
+    let client = send_away(counter.port, "s1", NUMBER, "1*50");
+    testkit::wait_until("the sale begins", || counter.shop.sales() == 1);
+    let text = without_buying(counter.port, counter.shop.backend.port());
+    counter.folder.write("flows/menu.yaml", &text);
+    engine.process.signal("HUP");
+    testkit::wait_until("it is loaded", || {
+        let session = format!("s{:?}", Instant::now());
+        let shown = counter.send_of(&session, "%2B254711000009", "");
+        shown.starts_with("CON Closed")
+    });
+    assert_eq!(counter.send("s2", ""), PENDING, "dialled");
+    assert_eq!(counter.send("s0", "1"), PENDING, "a key of another session");
+    drop(client);
+    drop(engine);
+}
+
+/// Two sessions that go on from the same choices would buy twice.
+#[test]
+fn a_session_that_was_resumed_is_over() {
+    let counter = Counter::new(Duration::ZERO);
+    let engine = counter.run();
+    let resumed = "CON Welcome back.\nHow much?\n00. Home";
+    counter.send("s1", "");
+    counter.send("s1", "1");
+    assert_eq!(counter.send("s2", ""), resumed);
+    assert_eq!(counter.send("s3", ""), resumed);
+    // They are closed behind the reply.
+    thread::sleep(Duration::from_millis(500));
+    let over = "END The session is over. Please dial again.";
+    assert_eq!(counter.send("s1", "1*50"), over);
+    assert_eq!(counter.send("s2", "50"), over);
+    assert_eq!(counter.send("s3", "50"), "END Bought 50: 77.");
+    assert_eq!(counter.shop.sales(), 1);
+    engine.stop();
+}
+
 #[test]
 fn a_language_that_is_gone_ends_no_session_and_loses_no_result() {
     let counter = Counter::new(Duration::ZERO);

@@ -46,6 +46,10 @@ fn a_gateway_may_send_queries() {
         "/ussd",
         "/ussd?type=1&msisdn=%2B254711000001&text=*123%23",
         "/ussd?type=1&session=a&msisdn=nobody&text=*123%23",
+        "/ussd?type=&session=a&msisdn=%2B254711000001&text=1",
+        "/ussd?type=%EF%BC%92&session=a&msisdn=%2B254711000001&text=1",
+        "/ussd?type=2&session=a&msisdn=%2B254711000001&text=1&sequence=-1",
+        "/ussd?type=2&session=a&msisdn=%2B254711000001&text=1&sequence=abc",
     ] {
         let mut client = RawClient::connect(port);
         client.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
@@ -81,6 +85,41 @@ fn a_gateway_may_speak_xml() {
         "<ussd><msisdn>&hostile;</msisdn></ussd>",
     );
     assert_eq!(response.status, 400);
+    engine.stop();
+}
+
+/// Documents that are indented, and inputs without a character, are sound.
+#[test]
+fn white_space_and_empty_elements_of_xml_are_no_reason_to_end_anything() {
+    let (_folder, _backend, port, engine) = engine_with("gateway: xml", "POST");
+    let send = |kind: &str, message: &str| {
+        let body = format!(
+            "<ussd>\n  <msisdn> 254711000001\n  </msisdn>\n  <sessionid>\n x1 </sessionid>\n  \
+             <type> {kind} </type>\n  {message}\n</ussd>"
+        );
+        let response = post(port, "/ussd", "text/xml", &body);
+        (response.status, response.text())
+    };
+    let reply = |text: &str| {
+        let body = format!("<ussd><sessionid>x1</sessionid><type>2</type><msg>{text}</msg></ussd>");
+        (200, body)
+    };
+    let start = "Airtime\n1. Buy\n0. Exit";
+    assert_eq!(send("1", "<msg> *123# </msg>"), reply(start));
+    let again = format!("Please try again.\n{start}");
+    assert_eq!(send("2", "<msg></msg>"), reply(&again));
+    assert_eq!(send("2", "<msg/>"), reply(&again));
+    assert_eq!(send("2", "<msg> 1\n</msg>"), reply("How much?"));
+    for (kind, message) in [
+        ("", "<msg>1</msg>"),
+        ("２", "<msg>1</msg>"),
+        ("2", ""),
+        ("2", "<msg>1</msg><sequence>abc</sequence>"),
+        ("2", "<msg>1</msg><sequence>-1</sequence>"),
+    ] {
+        assert_eq!(send(kind, message).0, 400, "{kind}, {message}");
+    }
+    assert_eq!(send("2", "<msg>1</msg>"), reply("PIN for 1?"));
     engine.stop();
 }
 
