@@ -267,6 +267,7 @@ impl Session {
         let screen = self.engine.ask(&self.input(event.clone()))?;
         self.last = Some(event);
         self.phone.show(&screen)?;
+        eprint!("{}", self.engine.warnings());
         Ok(screen.ends)
     }
 }

@@ -17,7 +17,7 @@ use config::{Code, Node, Report, Span};
 use message::{Fault, Kind, Origin, Reply, Request};
 
 pub(crate) use self::judged::{Client, Verdicts};
-use crate::endpoint::{Endpoint, Settings};
+use crate::endpoint::Endpoint;
 use crate::only::Only;
 use crate::origin;
 
@@ -155,16 +155,20 @@ pub(crate) enum Protocol {
     Sse,
     WebSocket,
     Axway,
+    /// Webhooks that are managed in the manner of Axway Streams.
+    AxwayWebhooks,
     WebSub,
 }
 
 impl Protocol {
-    /// Whether a topic of these settings is served by it.
-    pub fn serves(self, settings: &Settings) -> bool {
+    /// Whether a topic is served by it.
+    pub fn serves(self, endpoint: &Endpoint) -> bool {
+        let settings = &endpoint.settings;
         match self {
             Self::Sse => settings.sse,
             Self::WebSocket => settings.websocket.is_some(),
             Self::Axway => settings.is_axway,
+            Self::AxwayWebhooks => settings.is_axway && endpoint.topic.managed().is_some(),
             Self::WebSub => settings.websub,
         }
     }

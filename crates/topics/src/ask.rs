@@ -13,6 +13,7 @@ use crate::endpoint::Endpoint;
 use crate::expressions;
 use crate::frame::{self, IdForm, Wire};
 use crate::join::Start;
+use crate::profile::axway;
 use crate::settings::Payload;
 use crate::view::{Mode, View};
 
@@ -271,13 +272,10 @@ pub(crate) fn accepted(field: Option<&[u8]>, is_axway: bool) -> Result<Accepted,
             continue;
         }
         if is_axway && let Some(mode) = essence.strip_prefix(VENDOR) {
-            let mode = match mode {
-                "snapshot-only" => Mode::Snapshot,
-                "snapshot-patch" => Mode::Patch,
-                "event" => Mode::Event,
-                _ => continue,
-            };
-            return Ok(Accepted::Events(Some(mode)));
+            match axway::mode(mode) {
+                Some(mode) => return Ok(Accepted::Events(Some(mode))),
+                None => continue,
+            }
         }
         if matches!(essence, "text/event-stream" | "text/*" | "*/*") {
             let mode = parameters.find(|it| it.0 == "mode").map(|it| mode_of(it.1));

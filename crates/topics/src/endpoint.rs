@@ -277,7 +277,7 @@ impl Directory {
             return locks.clone();
         }
         let newest = known.topics.values();
-        let newest = newest.filter_map(|it| it.find(listen, |it| protocol.serves(&it.settings)));
+        let newest = newest.filter_map(|it| it.find(listen, |it| protocol.serves(it)));
         let locks = Locks::all(newest.filter_map(|it| it.access.lock(right).cloned()));
         // An endpoint that is dropped here counts as a change: all are looked at once more then.
         known.locks.insert(key, (changes, locks.clone()));

@@ -236,7 +236,8 @@ pub(crate) fn read_composite(text: &str) -> Option<Vec<(String, &str)>> {
         .collect()
 }
 
-fn decoded(text: &str) -> Option<String> {
+/// A text without its percent-encoding; none when that is damaged or gives no UTF-8.
+pub(crate) fn decoded(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((&first, after)) = rest.split_first() {

@@ -30,6 +30,7 @@ use crate::codes::{BAD_MODES, BAD_SUBSCRIBE, BAD_VIA};
 use crate::counts::Counts;
 use crate::endpoint::{self, Directory, Endpoint};
 use crate::only::Only;
+use crate::profile::Profile;
 use crate::settings::Payload;
 use crate::topic::Topic;
 use crate::view::Mode;
@@ -143,15 +144,6 @@ enum Via {
     Webhook,
     /// W3C WebSub, which `websub` switches on.
     WebSub,
-}
-
-/// The manner of another system.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-#[schemars(inline)]
-enum Profile {
-    /// Paths, media types, event names and ids of Axway Amplify Streams.
-    AxwayStreams,
 }
 
 /// What happens to slow subscribers.
@@ -681,9 +673,10 @@ impl Routes {
             let refused: Vec<Wanted> = wanted.iter().flat_map(|it| self.refused(it)).collect();
             wanted.extend(refused);
         }
-        wanted.extend(self.shared_addresses(config.profile.is_some()));
+        let has_profile = config.profile.is_some();
+        wanted.extend(self.shared_addresses(has_profile));
         let first_managed = wanted.len();
-        wanted.extend(self.managed_addresses(&base));
+        wanted.extend(self.managed_addresses(&base, has_profile));
         let wanted = wanted.into_iter().enumerate();
         let routes = wanted.map(|(at, (methods, path, handler))| {
             let mut entrance = context.entrances.entrance(

@@ -68,14 +68,25 @@ impl Place {
 /// An engine.
 pub(super) struct Engine {
     place: Place,
-    /// The one that was started for this, with the folder of its data and its log.
-    child: Option<(Child, PathBuf)>,
+    started: Option<Started>,
+}
+
+/// One that was started for this.
+struct Started {
+    child: Child,
+    /// With its data and its log.
+    folder: PathBuf,
+    /// What it logs, from where it was read last.
+    log: fs::File,
 }
 
 impl Engine {
     /// One that runs.
     pub fn running(place: Place) -> Self {
-        Self { place, child: None }
+        Self {
+            place,
+            started: None,
+        }
     }
 
     /// Starts one.
@@ -93,6 +104,7 @@ impl Engine {
         let (data, log) = (folder.join("data"), folder.join("log"));
         let cannot = || format!("cannot write to {}", log.display());
         let file = fs::File::create(&log).with_context(cannot)?;
+        let reader = fs::File::open(&log).with_context(cannot)?;
         let mut command = Command::new(std::env::current_exe()?);
         command.arg("run").args(paths).arg("--data").arg(&data);
         command.args(["--admin", "off", "--workers", "1"]);
@@ -101,23 +113,34 @@ impl Engine {
             .stdout(Stdio::null())
             .stderr(file);
         let child = command.spawn().context("cannot start an engine")?;
-        let mut engine = Self {
-            place,
-            child: Some((child, folder)),
+        let mut started = Started {
+            child,
+            folder,
+            log: reader,
         };
         let start = Instant::now();
-        while TcpStream::connect(&engine.place.address).is_err() {
-            let has_ended = match &mut engine.child {
-                Some((child, _)) => child.try_wait()?.is_some(),
-                None => false,
-            };
-            if has_ended || start.elapsed() > START_MAX {
-                let told = fs::read_to_string(&log).unwrap_or_default();
-                bail!("the engine does not start:\n{}", told.trim_end());
+        while TcpStream::connect(&place.address).is_err() {
+            if started.child.try_wait()?.is_some() || start.elapsed() > START_MAX {
+                bail!(
+                    "the engine does not start:\n{}",
+                    started.logged().trim_end()
+                );
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-        Ok(engine)
+        started.logged();
+        Ok(Self {
+            place,
+            started: Some(started),
+        })
+    }
+
+    /// What the engine that was started for this has warned of since the last time: why a screen
+    /// says that something has failed.
+    pub fn warnings(&mut self) -> String {
+        let logged = self.started.as_mut().map(Started::logged);
+        let logged = logged.unwrap_or_default();
+        logged.lines().filter_map(warning).collect()
     }
 
     /// Tells what has happened, and gets the screen.
@@ -172,6 +195,24 @@ impl Engine {
     }
 }
 
+/// A line of the log, as people read it; none of those that tell nothing bad.
+fn warning(line: &str) -> Option<String> {
+    let Ok(entry) = serde_json::from_str::<serde_json::Value>(line) else {
+        // The file asks for a log in words.
+        let is_bad = line.contains(" WARN ") || line.contains(" ERROR ");
+        return is_bad.then(|| format!("{line}\n"));
+    };
+    let member = |name: &str| entry.get(name)?.as_str().filter(|it| !it.is_empty());
+    let level = member("level").filter(|it| ["WARN", "ERROR"].contains(it))?;
+    let details: Vec<_> = ["step", "cause"].into_iter().filter_map(member).collect();
+    let details = match details.is_empty() {
+        true => String::new(),
+        false => format!(" ({})", details.join(": ")),
+    };
+    let message = member("message").unwrap_or_default();
+    Some(format!("{}: {message}{details}\n", level.to_lowercase()))
+}
+
 /// A new folder that nobody else can read, or has made before.
 fn own_folder() -> anyhow::Result<PathBuf> {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -190,14 +231,22 @@ fn connect(address: &str) -> std::io::Result<TcpStream> {
     }
 }
 
-impl Drop for Engine {
+impl Started {
+    /// What has been logged since the last time.
+    fn logged(&mut self) -> String {
+        let mut bytes = Vec::new();
+        // A log that cannot be read tells nothing.
+        let _ = self.log.read_to_end(&mut bytes);
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+}
+
+impl Drop for Started {
     fn drop(&mut self) {
-        if let Some((child, folder)) = &mut self.child {
-            // It has nothing that anybody needs, and may have ended by itself.
-            let _ = child.kill();
-            let _ = child.wait();
-            let _ = fs::remove_dir_all(folder);
-        }
+        // It has nothing that anybody needs, and may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = fs::remove_dir_all(&self.folder);
     }
 }
 

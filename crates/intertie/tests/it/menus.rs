@@ -84,7 +84,7 @@ fn shop(delay: Duration) -> (StrictBackend, Arc<Mutex<Vec<String>>>) {
 struct Place {
     folder: TempDir,
     port: u16,
-    _backend: StrictBackend,
+    backend: StrictBackend,
     taken: Arc<Mutex<Vec<String>>>,
 }
 
@@ -96,7 +96,7 @@ impl Place {
         Self {
             folder,
             port,
-            _backend: backend,
+            backend,
             taken,
         }
     }

@@ -16,6 +16,7 @@ use crate::access::{self, Protocol, Refusal, Right};
 use crate::endpoint::{Directory, Endpoint};
 use crate::frame;
 use crate::topic::{For, Publication};
+use crate::view::Mode;
 
 /// Where topics are subscribed to, by name or id.
 pub(crate) const SSE: &str = "/streams/subscribers/sse/api/v1/topics/{topic}";
@@ -48,6 +49,21 @@ pub(crate) fn find(
     };
     let by_name = directory.find(listen, named, |it| it.settings.is_axway);
     by_name.or_else(|| directory.search(listen, has_id))
+}
+
+/// The mode of this name.
+pub(crate) fn mode(name: &str) -> Option<Mode> {
+    let all = [Mode::Snapshot, Mode::Patch, Mode::Event];
+    all.into_iter().find(|mode| mode_name(*mode) == name)
+}
+
+/// What a mode is called.
+pub(crate) fn mode_name(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Snapshot => "snapshot-only",
+        Mode::Patch => "snapshot-patch",
+        Mode::Event => "event",
+    }
 }
 
 /// What is said of a topic that does not exist.
@@ -95,7 +111,7 @@ pub(crate) fn refused_by(door: &Reply, now: Duration) -> Reply {
 }
 
 /// A reply with the challenges of a door's.
-fn demanding(door: &Reply, mut reply: Reply) -> Reply {
+pub(crate) fn demanding(door: &Reply, mut reply: Reply) -> Reply {
     let lines = door.headers.view();
     let is_challenge = |name: &[u8]| name.eq_ignore_ascii_case(b"WWW-Authenticate");
     for (_, _, value) in lines.iter().filter(|it| is_challenge(it.1)) {
@@ -104,12 +120,26 @@ fn demanding(door: &Reply, mut reply: Reply) -> Reply {
     reply
 }
 
+/// The code of errors that say that there is no such topic.
+pub(crate) const NO_TOPIC: u32 = 40404;
+/// The code of errors that say that there is no such subscription.
+pub(crate) const NO_SUBSCRIPTION: u32 = 40405;
+
 /// What clients read of a failure.
 fn failed(fault: &Fault, subscription: Option<&str>, now: Duration) -> Reply {
+    failed_as(fault, (NO_TOPIC, subscription), now)
+}
+
+/// The same where `missing` is the code of what does not exist.
+pub(crate) fn failed_as(
+    fault: &Fault,
+    (missing, subscription): (u32, Option<&str>),
+    now: Duration,
+) -> Reply {
     let (code, category) = match fault.status {
         401 => (40401, "subscription"),
         403 => (40403, "subscription"),
-        404 | 410 => (40404, "subscription"),
+        404 | 410 => (missing, "subscription"),
         400..=499 => (40400, "subscription"),
         503 => (50503, "server"),
         _ => (50500, "server"),

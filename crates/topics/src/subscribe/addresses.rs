@@ -88,8 +88,8 @@ impl Routes {
     }
 
     /// What is served to those who manage webhooks. It says itself which methods it takes: to
-    /// whoever may see the topic.
-    pub(super) fn managed_addresses(&self, base: &str) -> Vec<Wanted> {
+    /// whoever may see the topic. With a profile they come in its manner, too.
+    pub(super) fn managed_addresses(&self, base: &str, has_profile: bool) -> Vec<Wanted> {
         let Some(managed) = &self.managed else {
             return Vec::new();
         };
@@ -98,6 +98,10 @@ impl Routes {
             let trace = ("TRACE", path.clone(), Arc::clone(&handler));
             [("any", path, handler), trace]
         });
-        both.collect()
+        let of_profile = has_profile.then(|| {
+            let listen = &self.endpoint.settings.listen;
+            webhooks::axway_routes(&self.directory, listen)
+        });
+        both.chain(of_profile.into_iter().flatten()).collect()
     }
 }

@@ -8,6 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use component::state::{State, StateKey, States};
 use message::secret;
 
+use crate::frame::Kind;
+
 /// The most bytes of all of them.
 const BYTES_MAX: usize = 64 << 20;
 /// They are divided, so that workers seldom wait for each other.
@@ -26,6 +28,8 @@ const OVERHEAD: usize = 160;
 pub(super) struct Attempt {
     /// When it was sent, in milliseconds since 1970.
     pub at_ms: u64,
+    /// What kind of event it was; none when it was a challenge or a test.
+    pub kind: Option<Kind>,
     /// How long it took, in milliseconds.
     pub took_ms: u64,
     /// The `webhook-id`.
@@ -156,6 +160,7 @@ mod tests {
     fn attempt(number: u64, size: usize) -> Attempt {
         Attempt {
             at_ms: number,
+            kind: Some(Kind::Event),
             took_ms: 1,
             id: "1-1".into(),
             status: Some(200),

@@ -17,6 +17,7 @@ use super::plan::{EndpointPlan, Outgoing};
 use super::post::Post;
 use super::reports::Letters;
 use super::view::{Shown, ViewPlan, Viewer};
+use crate::frame::Kind;
 use crate::topic::{History, Topic};
 
 /// How long nothing is done about a topic that cannot be read.
@@ -319,6 +320,7 @@ impl Parcel {
             let wall = services.wall().as_millis();
             let attempt = Attempt {
                 at_ms: u64::try_from(wall).unwrap_or(u64::MAX),
+                kind: Some(Kind::Error),
                 took_ms: 0,
                 id: id.into(),
                 status: None,
@@ -376,6 +378,7 @@ async fn send(plan: &EndpointPlan, post: &Post, services: &dyn Services) -> Repo
     let took = services.now().saturating_duration_since(start).as_millis();
     let attempt = Attempt {
         at_ms: u64::try_from(wall.as_millis()).unwrap_or(u64::MAX),
+        kind: Some(post.kind),
         took_ms: u64::try_from(took).unwrap_or(u64::MAX),
         id: post.id.as_str().into(),
         status: report.status,

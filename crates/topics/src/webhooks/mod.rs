@@ -5,10 +5,12 @@
 //! them the topic's events as their [`view`] shows them, has requests sent ([`deliver`], [`post`]),
 //! and notes where they are. [`state`] is what the process knows of an endpoint by its name, from
 //! one plan to the next. [`subscriptions`] are the endpoints that users have made by REST,
-//! [`manage`] is that REST interface, [`attempts`] what endpoints have answered lately. Those of
-//! hubs come to a driver by a [`roster`].
+//! [`manage`] is that REST interface, [`attempts`] what endpoints have answered lately. [`axway`]
+//! is what receivers made for Axway Streams get beside it. Those of hubs come to a driver by a
+//! [`roster`].
 
 mod attempts;
+mod axway;
 mod config;
 mod deliver;
 mod delivery;
@@ -41,7 +43,7 @@ use component::upstream::UpstreamPlan;
 
 pub(crate) use self::config::WebhooksConfig;
 use self::driver::{Driver, Served};
-pub(crate) use self::manage::{BODY_MAX, ExpressionBounds, Managed, Wishes, routes};
+pub(crate) use self::manage::{BODY_MAX, ExpressionBounds, Managed, Wishes, axway_routes, routes};
 pub(crate) use self::opening::{Opened, open};
 pub use self::operator::{Listed, Refused, list, operate, replay};
 use self::plan::EndpointPlan;

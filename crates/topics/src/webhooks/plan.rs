@@ -139,6 +139,14 @@ impl EndpointPlan {
         }
     }
 
+    /// The subscription, if it was made in the manner of Axway Streams.
+    pub(super) fn axway(&self) -> Option<&Subscription> {
+        match &self.destination {
+            Destination::Subscribed(it) if it.subscription.is_of_axway() => Some(&it.subscription),
+            _ => None,
+        }
+    }
+
     /// The host, where a user has chosen it.
     pub fn host(&self) -> Option<&Arc<str>> {
         match &self.destination {

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 use message::{Body, Headers, Method, Request};
 
+use super::axway;
 use super::envelope::{self, CloudEvents};
 use super::machine::Span;
 use super::plan::{EndpointPlan, Outgoing, Subscriber};
@@ -65,13 +66,13 @@ fn request(headers: Headers, body: Bytes, outgoing: &Outgoing) -> Request {
     }
 }
 
-/// The request of a kind that is no event of the topic: its id, its time and its body.
+/// The request of a kind that is no event of the topic: further headers, and its id, its time and
+/// its body.
 pub(super) fn probe(
     (topic, kind): (&str, &str),
-    signed: (&str, u64, Bytes),
+    (mut headers, signed): (Headers, (&str, u64, Bytes)),
     outgoing: &Outgoing,
 ) -> Request {
-    let mut headers = Headers::new();
     headers.append("Content-Type", "application/json");
     headers.append("X-Intertie-Topic", topic);
     headers.append("X-Intertie-Kind", kind);
@@ -89,6 +90,8 @@ struct BatchBounds {
 pub(super) struct Post {
     /// What tells it from all others.
     pub id: String,
+    /// The event; the last one, where there are several.
+    event: EventId,
     pub kind: Kind,
     at_ms: u64,
     pub body: Bytes,
@@ -111,6 +114,7 @@ impl Post {
         let (kind, body) = one.body(view, is_whole)?;
         Some(Self {
             id: one.id.to_string(),
+            event: one.id,
             kind,
             at_ms: one.at_ms,
             body,
@@ -139,6 +143,7 @@ impl Post {
         Self {
             // The same whatever is in it.
             id: format!("{first}_{last}"),
+            event: last,
             kind,
             at_ms: shown.first().map_or(0, |it| it.at_ms),
             body: out.into(),
@@ -179,6 +184,7 @@ impl Post {
         };
         Self {
             id: key,
+            event: last,
             kind: Kind::Gap,
             at_ms: now_ms,
             body,
@@ -193,6 +199,7 @@ impl Post {
         let media_type = match (view.cloudevents, &self.batch) {
             (Some(CloudEvents::Structured), None) => "application/cloudevents+json",
             (Some(CloudEvents::Structured), Some(_)) => "application/cloudevents-batch+json",
+            (None, None) if plan.axway().is_some() => axway::MEDIA_TYPE,
             (Some(CloudEvents::Binary) | None, _) => envelope::media_type(self.kind),
         };
         headers.append("Content-Type", media_type);
@@ -209,6 +216,13 @@ impl Post {
             headers.append("X-Intertie-First", first.to_string());
             headers.append("X-Intertie-Last", last.to_string());
             headers.append("X-Intertie-Count", count.to_string());
+        }
+        if let Some(subscription) = plan.axway() {
+            // As those of CloudEvents: events of a batch have no headers of their own.
+            let event = (self.batch.is_none()).then_some((self.event, self.kind));
+            let of = (&*plan.state.topic, Some(self.event.epoch));
+            axway::name_subscription(subscription, of, &mut headers);
+            axway::name_event(of.0, event, &mut headers);
         }
         headers
     }
@@ -261,6 +275,7 @@ impl Post {
         let (reason, document) = shown.failed()?;
         let post = Self {
             id: shown.id.to_string(),
+            event: shown.id,
             kind: plan.view.whole_kind(),
             at_ms: shown.at_ms,
             body: document.clone(),

@@ -32,6 +32,22 @@ fn a_script_holds_a_dialogue() {
     assert_eq!(result.status.code(), Some(1), "{told}");
     assert!(told.contains("ended before all replies"), "{told}");
 
+    // Without the systems behind it the menu says little, the log why.
+    let text = fs::read_to_string(file).unwrap();
+    let gone = free_port();
+    let away = place.folder.write(
+        "away/menu.yaml",
+        &text.replace(
+            &format!("127.0.0.1:{}", place.backend.port()),
+            &format!("127.0.0.1:{gone}"),
+        ),
+    );
+    let result = output(&[&["ussd", away.to_str().unwrap()], &replies[..6]].concat());
+    let told = String::from_utf8_lossy(&result.stderr).into_owned();
+    let why = "warn: a session of a menu has failed at its screen `confirm`: \
+               the back end cannot be reached (confirm.2 (http): Connection refused";
+    assert!(told.starts_with(why), "{told}");
+
     // By lines, to an engine that runs; the network ends the session.
     let engine = place.run();
     let mut child = command();

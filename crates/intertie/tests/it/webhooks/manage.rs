@@ -1,6 +1,7 @@
 //! Webhooks that users manage by REST: whose they are, challenges, secrets, restarts. Every answer
 //! that a test sees has to be in the OpenAPI document.
 
+mod axway;
 mod bounds;
 mod delivery;
 mod guide;
@@ -122,6 +123,14 @@ impl Managed {
     }
 
     fn send_raw(&self, key: &str, (method, path): (&str, &str), ask: Ask<'_>) -> Response {
+        self.request(
+            key,
+            (method, &format!("/topics/orders/webhooks{path}")),
+            ask,
+        )
+    }
+
+    fn request(&self, key: &str, (method, path): (&str, &str), ask: Ask<'_>) -> Response {
         let mut client = RawClient::connect(self.port);
         let body = ask.body.map(Value::to_string);
         let body = body.or_else(|| ask.raw.map(str::to_owned));
@@ -134,7 +143,7 @@ impl Managed {
         }
         let body = body.unwrap_or_default();
         client.send(format!(
-            "{method} /topics/orders/webhooks{path} HTTP/1.1\r\nHost: test\r\n{fields}\
+            "{method} {path} HTTP/1.1\r\nHost: test\r\n{fields}\
              Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
             body.len()
         ));

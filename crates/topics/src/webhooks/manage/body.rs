@@ -14,7 +14,7 @@ use crate::view::Mode;
 use crate::webhooks::delivery::Delivery;
 use crate::webhooks::members::{check_rest, object, shortened, take_text};
 use crate::webhooks::replay::Wanted;
-use crate::webhooks::subscriptions::record::{RequestKey, ViewText};
+use crate::webhooks::subscriptions::record::{RequestKey, Subscription, ViewText};
 
 /// The most bytes of a URL.
 pub(super) const URL_MAX: usize = 2048;
@@ -39,16 +39,14 @@ pub(super) struct Members {
     pub headers: Vec<Header>,
 }
 
+/// What is said of credentials that the engine would have to fetch.
+pub(super) const OAUTH2: &str =
+    "OAuth 2.0 is for endpoints of files: send a fixed credential in `headers`";
+
 /// Members that belong to endpoints of files alone, and what is said of them.
 const OF_FILES: &[(&str, &str)] = &[
-    (
-        "auth",
-        "OAuth 2.0 is for endpoints of files: send a fixed credential in `headers`",
-    ),
-    (
-        "oauth2",
-        "OAuth 2.0 is for endpoints of files: send a fixed credential in `headers`",
-    ),
+    ("auth", OAUTH2),
+    ("oauth2", OAUTH2),
     ("tls", "`tls` is for endpoints of files"),
 ];
 
@@ -64,7 +62,7 @@ fn mode(text: Option<&str>, usual: Mode) -> Result<Mode, Fault> {
 }
 
 /// Whether the body of a request has one of these media types.
-fn check_type(request: &Request, types: &[&str]) -> Result<(), Fault> {
+pub(super) fn check_type(request: &Request, types: &[&str]) -> Result<(), Fault> {
     let media_type = request.headers.get("Content-Type").unwrap_or_default();
     let mut parts = media_type.split(|it| *it == b';');
     let essence = parts.next().unwrap_or_default().trim_ascii();
@@ -159,8 +157,23 @@ pub(super) fn patched(
 }
 
 impl Members {
+    /// Those of a subscription.
+    pub fn of(subscription: &Subscription) -> Self {
+        let headers = subscription.headers.iter();
+        Self {
+            url: subscription.url.to_string(),
+            description: subscription.description.as_deref().map(str::to_owned),
+            view: (*subscription.view).clone(),
+            delivery: subscription.delivery(),
+            headers: headers.cloned().map(Header::Kept).collect(),
+        }
+    }
+
     /// Applies what is said of delivery and of header lines.
-    fn apply(
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn apply(
         &mut self,
         (delivery, headers): (Map<String, Value>, Option<Value>),
         managed: &Managed,
@@ -184,7 +197,7 @@ impl Members {
 
     /// Refuses that values of header lines go to another host than the one that they were written
     /// for: nobody can read them, and nobody is to learn them by changing the URL.
-    fn check_move(&self, before: &str) -> Result<(), Fault> {
+    pub fn check_move(&self, before: &str) -> Result<(), Fault> {
         let is_kept = |it: &Header| matches!(it, Header::Kept(_));
         if *before == *self.url || !self.headers.iter().any(is_kept) {
             return Ok(());
@@ -200,7 +213,10 @@ impl Members {
     }
 
     /// Checks all but the URL's target, which the egress guard judges.
-    fn check(&self, managed: &Managed) -> Result<(), Fault> {
+    ///
+    /// # Errors
+    /// What is wrong with the members.
+    pub fn check(&self, managed: &Managed) -> Result<(), Fault> {
         if self.url.len() > URL_MAX {
             return Err(Fault::invalid(format!(
                 "a `url` has at most {URL_MAX} bytes"
@@ -345,16 +361,25 @@ pub(super) fn request_key(request: &Request) -> Result<Option<RequestKey>, Fault
     }))
 }
 
+/// What interfaces call the header lines of a webhook.
+const HEADERS: [&str; 2] = ["headers", "webhookHeaders"];
+
 /// A body without the values of header lines: a digest that lies on the disk could be compared with
 /// those of all short credentials.
 fn without_values(body: &[u8]) -> Cow<'_, [u8]> {
     let Ok(mut members) = object(body) else {
         return body.into();
     };
-    let Some(headers) = members.get_mut("headers").and_then(Value::as_object_mut) else {
+    let mut is_without = true;
+    for name in HEADERS {
+        if let Some(headers) = members.get_mut(name).and_then(Value::as_object_mut) {
+            headers.values_mut().for_each(|it| *it = Value::Null);
+            is_without = false;
+        }
+    }
+    if is_without {
         return body.into();
-    };
-    headers.values_mut().for_each(|it| *it = Value::Null);
+    }
     Value::Object(members).to_string().into_bytes().into()
 }
 

@@ -1,26 +1,17 @@
-//! Takes the requests that manage webhooks. A webhook belongs to the caller that has made it: to
-//! others it does not exist.
-
-mod change;
+//! Takes the requests of our own REST interface, at addresses below the topic's own.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use component::access::Caller;
-use component::audit::{Event as AuditEvent, EventKind};
 use component::handler::{Handler, LocalFuture, Outcome, Services};
-use journal::Refusal as NotWritten;
-use message::{Fault, Kind, Method, Origin, RateLimit, Reply, Request};
+use message::{Fault, Method, Reply, Request};
 use serde_json::{Value, json};
 
+use super::admission::{Admission, log_failure};
+use super::operations::{Creation, Named, Operations};
 use super::probe::now_ms;
 use super::{Managed, body, openapi, show};
 use crate::access::{self, Refused, Right};
-use crate::caller_limits::{self, seen};
 use crate::endpoint::Endpoint;
-use crate::webhooks::plan::EndpointPlan;
-use crate::webhooks::subscriptions::Changing;
-use crate::webhooks::subscriptions::record::Owner;
 use crate::webhooks::subscriptions::registry::Known;
 
 /// The most bytes of a request's body.
@@ -133,35 +124,6 @@ impl Handler for ManageHandler {
     }
 }
 
-/// Who calls.
-struct Client {
-    owner: Owner,
-    is_operator: bool,
-}
-
-/// What somebody has named.
-enum Named {
-    Subscription(Known),
-    File(Arc<EndpointPlan>),
-}
-
-/// What is said of a webhook that does not exist, or that belongs to somebody else.
-fn missing() -> Fault {
-    Fault::invalid("there is no such webhook").with_status(404)
-}
-
-/// What is said where the state of a webhook does not allow something.
-fn conflict(detail: &'static str) -> Fault {
-    Fault::invalid(detail).with_status(409)
-}
-
-fn not_written(refusal: &NotWritten) -> Fault {
-    let detail = "the change may not be on the disk";
-    Fault::new(Kind::Unavailable, Origin::Engine, detail)
-        .with_cause(refusal)
-        .with_retry_after(Duration::from_secs(5))
-}
-
 impl ManageHandler {
     async fn answer(
         &self,
@@ -170,44 +132,19 @@ impl ManageHandler {
     ) -> Result<Reply, Refused> {
         let at = (&request, services);
         let entered = access::admit_to_one(&self.endpoint, Right::Subscribe, at).await;
-        let entered = vec![entered.map_err(|refusal| refusal.or(access::nothing))?];
-        let fields = access::reply_fields(&entered);
-        let (_, callers) = access::enter(entered, &mut request);
-        let caller = callers.into_iter().next().flatten();
-        // The file has been refused when there is no lock.
-        let caller = caller.ok_or_else(access::nothing)?;
-        let mut limits = Vec::new();
-        if let Some(gate) = &self.endpoint.limits.subscribe {
-            let seen = seen(&request, Some(&caller));
-            let passed = caller_limits::enter(gate, &seen, services).await?;
-            limits.extend(passed.fields);
-        }
-        let mut reply = match self.serve(&request, &caller, services).await {
+        let entered = entered.map_err(|refusal| refusal.or(access::nothing))?;
+        let nothing = access::nothing;
+        let admission = Admission::enter(entered, &mut request, nothing, services).await?;
+        let reply = match self.serve(&request, &admission, services).await {
             Ok(reply) => reply,
             Err(fault) => self.explain(&fault),
         };
-        for (name, value) in limits.iter().flat_map(|it| RateLimit::fields(it)) {
-            reply.headers.append(name, value);
-        }
-        for (name, value) in fields {
-            if reply.headers.get(name).is_none() {
-                reply.headers.append(name, value);
-            }
-        }
-        Ok(reply)
+        Ok(admission.complete(reply))
     }
 
     /// A failure as the caller reads it; the log has its cause.
     fn explain(&self, fault: &Fault) -> Reply {
-        let (topic, error) = (&**self.managed.topic.name(), fault.to_string());
-        match fault.origin {
-            Origin::Client => {
-                tracing::debug!(target: "topics", topic, error, "a request is refused");
-            }
-            Origin::Upstream | Origin::Engine => {
-                tracing::warn!(target: "topics", topic, error, "a request for webhooks has failed");
-            }
-        }
+        log_failure(&self.managed, fault);
         let mut reply = fault.to_reply();
         if fault.status == 405 {
             reply.headers.append("Allow", self.resource.allow());
@@ -215,26 +152,19 @@ impl ManageHandler {
         reply
     }
 
-    /// Tells the audit stream who has done what with a webhook.
-    fn audit(&self, kind: EventKind, request: &Request, id: &str) {
-        self.endpoint.audit.record(|| {
-            let entry = json!({ "topic": &**self.managed.topic.name(), "endpoint": id });
-            let event = AuditEvent::success(kind).of_request(request);
-            event.with("entry", entry)
-        });
-    }
-
     async fn serve(
         &self,
         request: &Request,
-        caller: &Caller,
+        admission: &Admission,
         services: &dyn Services,
     ) -> Result<Reply, Fault> {
-        let now = services.wall().as_secs_f64();
-        let operators = self.managed.operators.as_ref();
-        let client = Client {
-            owner: Owner::of(caller)?,
-            is_operator: operators.is_some_and(|it| it.has(caller, now)),
+        let client = admission.client(&self.managed, services)?;
+        let operations = Operations {
+            endpoint: &self.endpoint,
+            managed: &self.managed,
+            client: &client,
+            request,
+            services,
         };
         let reads = matches!(request.method, Method::Get | Method::Head);
         match (self.resource, &request.method) {
@@ -242,55 +172,38 @@ impl ManageHandler {
                 let document = self.document.as_bytes().to_vec();
                 Ok(Reply::with_content(200, "application/json", document))
             }
-            (Resource::List, _) if reads => self.list(request, &client, services),
-            (Resource::List, Method::Post) => self.create(request, &client, services).await,
-            (Resource::One, _) if reads => self.show(request, &client, services),
-            (Resource::One, Method::Patch) => self.update(request, &client, services).await,
-            (Resource::One, Method::Delete) => self.delete(request, &client).await,
-            (Resource::Attempts, _) if reads => self.attempts(request, &client),
-            (Resource::Action(action), Method::Post) => {
-                self.act(action, request, &client, services).await
+            (Resource::List, _) if reads => self.list(&operations),
+            (Resource::List, Method::Post) => create(&operations).await,
+            (Resource::One, _) if reads => show_one(&operations),
+            (Resource::One, Method::Patch) => update(&operations).await,
+            (Resource::One, Method::Delete) => {
+                operations.delete(id(request)).await?;
+                Ok(Reply::new(204))
             }
+            (Resource::Attempts, _) if reads => {
+                let all = operations.attempts(id(request))?;
+                let items: Vec<Value> = all.iter().map(show::attempt).collect();
+                Ok(show::reply(200, &json!({ "items": items })))
+            }
+            (Resource::Action(action), Method::Post) => act(&operations, action).await,
             _ => Err(Fault::invalid("the method is not allowed here").with_status(405)),
         }
     }
 
-    /// A subscription as this client sees it.
-    fn shown(&self, known: &Known, client: &Client, services: &dyn Services) -> Value {
-        let managed = &self.managed;
-        show::subscription(
-            known,
-            managed.challenges,
-            client.is_operator,
-            now_ms(services),
-        )
-    }
-
-    fn list(
-        &self,
-        request: &Request,
-        client: &Client,
-        services: &dyn Services,
-    ) -> Result<Reply, Fault> {
+    fn list(&self, operations: &Operations<'_>) -> Result<Reply, Fault> {
         let credentials = || self.endpoint.access.secret_parameters();
         let is_credential = |name: &str| credentials().any(|it| &**it == name);
-        let (after, limit) = body::page(request.query.as_deref(), is_credential)?;
-        let owner = (!client.is_operator).then_some(&client.owner);
-        let known = self
-            .managed
-            .subscriptions
-            .with(|it| it.page(owner, &after, limit + 1));
+        let query = operations.request.query.as_deref();
+        let (after, limit) = body::page(query, is_credential)?;
+        let known = operations.look(|all, owner| all.page(owner, &after, limit + 1));
         let shown = known.iter().map(|it| {
             let id = it.subscription.id.to_string();
-            (id, self.shown(it, client, services))
+            (id, shown(operations, it))
         });
         let mut all: Vec<(String, Value)> = shown.collect();
-        if client.is_operator {
-            let files = self.managed.files.iter();
-            let behind = files.filter(|it| *it.state.name > *after);
-            all.extend(behind.map(|it| (it.state.name.to_string(), show::file(it))));
-            all.sort_by(|a, b| a.0.cmp(&b.0));
-        }
+        let behind = operations.files().filter(|it| *it.state.name > *after);
+        all.extend(behind.map(|it| (it.state.name.to_string(), show::file(it))));
+        all.sort_by(|a, b| a.0.cmp(&b.0));
         let has_more = all.len() > limit;
         all.truncate(limit);
         let next = all.last().filter(|_| has_more).map(|it| it.0.clone());
@@ -302,86 +215,85 @@ impl ManageHandler {
         }
         Ok(reply)
     }
-
-    /// What a request names, if its client may see it.
-    fn named(&self, request: &Request, client: &Client) -> Result<Named, Fault> {
-        let mut parameters = request.parameters.iter();
-        let id = parameters.find(|(name, _)| &**name == "id");
-        let id = id.map_or("", |(_, value)| value.as_str());
-        if let Some(known) = self.managed.subscriptions.get(id) {
-            let is_own = *known.subscription.owner == client.owner;
-            return match is_own || client.is_operator {
-                true => Ok(Named::Subscription(known)),
-                false => Err(missing()),
-            };
-        }
-        let mut files = self.managed.files.iter().filter(|_| client.is_operator);
-        let file = files.find(|it| &*it.state.name == id);
-        file.map(|it| Named::File(Arc::clone(it)))
-            .ok_or_else(missing)
-    }
-
-    /// A subscription that is about to be changed.
-    async fn changing(&self, request: &Request, client: &Client) -> Result<Changing, Fault> {
-        let known = match self.named(request, client)? {
-            Named::Subscription(known) => known,
-            Named::File(_) => {
-                let detail = "the webhook is described in a file, and changed there";
-                return Err(Fault::new(Kind::Forbidden, Origin::Client, detail));
-            }
-        };
-        let changing = change::begin(&self.managed, &known.subscription.id).await?;
-        check_match(request, &changing.known)?;
-        Ok(changing)
-    }
-
-    fn show(
-        &self,
-        request: &Request,
-        client: &Client,
-        services: &dyn Services,
-    ) -> Result<Reply, Fault> {
-        Ok(match self.named(request, client)? {
-            Named::Subscription(known) => {
-                let content = self.shown(&known, client, services);
-                show::resource(200, &known, &content)
-            }
-            Named::File(plan) => show::reply(200, &show::file(&plan)),
-        })
-    }
-
-    fn attempts(&self, request: &Request, client: &Client) -> Result<Reply, Fault> {
-        let state = match self.named(request, client)? {
-            Named::Subscription(known) => known.state,
-            Named::File(plan) => Arc::clone(&plan.state),
-        };
-        let all = self.managed.attempts.list(&state.topic, &state.name);
-        let items: Vec<Value> = all.iter().map(show::attempt).collect();
-        Ok(show::reply(200, &json!({ "items": items })))
-    }
 }
 
-/// Compares the entity tags of `If-Match` (RFC 9110, section 13.1.1), where a request has it.
-fn check_match(request: &Request, known: &Known) -> Result<(), Fault> {
-    let view = request.headers.view();
-    let lines = view
-        .iter()
-        .filter(|it| it.1.eq_ignore_ascii_case(b"If-Match"));
-    let lines: Vec<&[u8]> = lines.map(|it| it.2).collect();
-    if lines.is_empty() {
-        return Ok(());
+/// The id that the path of a request names.
+pub(super) fn id(request: &Request) -> &str {
+    let mut parameters = request.parameters.iter();
+    let id = parameters.find(|(name, _)| &**name == "id");
+    id.map_or("", |(_, value)| value.as_str())
+}
+
+/// A subscription as the client sees it.
+fn shown(operations: &Operations<'_>, known: &Known) -> Value {
+    let (challenges, is_operator) = (operations.managed.challenges, operations.client.is_operator);
+    show::subscription(known, challenges, is_operator, now_ms(operations.services))
+}
+
+/// The reply that shows a subscription, with its secret where that is shown.
+fn reply(operations: &Operations<'_>, status: u16, known: &Known, secret: Option<&str>) -> Reply {
+    let mut content = shown(operations, known);
+    if let (Some(secret), Some(place)) = (secret, content.pointer_mut("/secrets/0/secret")) {
+        *place = json!(secret);
     }
-    let own = show::entity_tag(&known.subscription);
-    let mut tags = lines.iter().flat_map(|it| it.split(|byte| *byte == b','));
-    let is_match = tags.any(|tag| {
-        let tag = tag.trim_ascii();
-        tag == b"*" || tag == own.as_bytes()
-    });
-    match is_match {
-        true => Ok(()),
-        false => {
-            let detail = "the webhook has been changed since: read it again";
-            Err(Fault::invalid(detail).with_status(412))
+    show::resource(status, known, &content)
+}
+
+async fn create(operations: &Operations<'_>) -> Result<Reply, Fault> {
+    let request = operations.request;
+    let (members, start) = body::created(request, operations.managed)?;
+    let creation = Creation {
+        members,
+        start,
+        key: body::request_key(request)?,
+        profile: None,
+    };
+    let (known, secret) = operations.create(creation).await?;
+    let Some(secret) = secret else {
+        return Ok(reply(operations, 200, &known, None));
+    };
+    let mut reply = reply(operations, 201, &known, Some(&secret));
+    let location = format!("{}/{}", request.path, known.subscription.id);
+    reply.headers.append("Location", location);
+    Ok(reply)
+}
+
+fn show_one(operations: &Operations<'_>) -> Result<Reply, Fault> {
+    Ok(match operations.named(id(operations.request))? {
+        Named::Subscription(known) => reply(operations, 200, &known, None),
+        Named::File(plan) => show::reply(200, &show::file(&plan)),
+    })
+}
+
+async fn update(operations: &Operations<'_>) -> Result<Reply, Fault> {
+    let (request, managed) = (operations.request, operations.managed);
+    let patch = |members| body::patched(request, members, managed);
+    let known = operations.update(id(request), patch).await?;
+    Ok(reply(operations, 200, &known, None))
+}
+
+async fn act(operations: &Operations<'_>, action: Action) -> Result<Reply, Fault> {
+    let request = operations.request;
+    let id = id(request);
+    match action {
+        Action::Rotate => {
+            let overlap = body::overlap(request)?;
+            let (known, secret) = operations.rotate(id, overlap).await?;
+            return Ok(reply(operations, 200, &known, Some(&secret)));
+        }
+        Action::Test => {
+            let known = operations.settled(id).await?;
+            let attempt = operations.test(&known, None).await?;
+            return Ok(show::reply(200, &show::attempt(&attempt)));
+        }
+        Action::Pause => operations.pause(&operations.settled(id).await?).await?,
+        Action::Resume => operations.resume(&operations.settled(id).await?).await?,
+        Action::Verify => operations.verify(&operations.settled(id).await?).await?,
+        Action::Replay => {
+            let known = operations.settled(id).await?;
+            operations.replay(&known, body::replay(request)?).await?;
         }
     }
+    // As it is now.
+    Ok(reply(operations, 200, &operations.subscription(id)?, None))
 }

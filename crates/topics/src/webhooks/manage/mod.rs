@@ -1,14 +1,18 @@
 //! Webhooks that users manage by REST (`subscribe.webhooks.manage`).
 //!
 //! [`config`] is what stands in the file, [`Managed`] what comes of it: how subscriptions of a
-//! topic are served under a plan. [`handler`] takes requests, [`body`] and [`wishes`] read what
-//! they say, [`show`] writes what they get, [`probe`] sends challenges and tests, [`openapi`]
-//! describes all of it.
+//! topic are served under a plan. [`operations`] is what callers can do with webhooks. Two
+//! interfaces call it: our own ([`handler`], described by [`openapi`]) and that of Axway Streams
+//! ([`axway`]), both for callers that [`admission`] has let in. [`body`] and [`wishes`] read what
+//! requests say, [`show`] writes what they get, [`probe`] sends challenges and tests.
 
+mod admission;
+mod axway;
 mod body;
 pub(super) mod config;
 mod handler;
 pub(super) mod openapi;
+mod operations;
 mod operators;
 mod pace;
 mod probe;
@@ -31,6 +35,7 @@ use message::{Fault, Kind, Origin};
 use steps::store::StoreWriter;
 use websub::url::Url;
 
+pub(crate) use self::axway::routes as axway_routes;
 pub(crate) use self::handler::{BODY_MAX, routes};
 use self::operators::Operators;
 use self::pace::Pace;

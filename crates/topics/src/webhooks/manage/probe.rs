@@ -5,13 +5,13 @@ use std::time::Duration;
 use access::webhook_signer;
 use bytes::Bytes;
 use component::handler::{Call, Services, until};
-use message::{Fault, Kind, Origin, Reply};
+use message::{Fault, Headers, Kind, Origin, Reply};
 use serde_json::{Value, json};
 
 use super::Managed;
 use crate::webhooks::attempts::{Attempt, redacted};
-use crate::webhooks::post;
-use crate::webhooks::subscriptions::record::Subscription;
+use crate::webhooks::subscriptions::record::{ID_PREFIX, Subscription};
+use crate::webhooks::{axway, post};
 
 /// How much of a reply is read: enough for what a challenge has to be answered with.
 const REPLY_MAX: u64 = 4096;
@@ -30,11 +30,24 @@ fn no_random() -> Fault {
         .with_cause("the system has no random bytes")
 }
 
-/// A new identifier of a subscription.
+/// A new identifier of a subscription: its digits are those of a UUID of version 4 (RFC 9562,
+/// section 5.4), which is what the profile `axway-streams` calls it.
 ///
 /// # Errors
 /// When the system has no random bytes.
-pub(super) fn new_id(prefix: &str) -> Result<String, Fault> {
+pub(super) fn new_subscription_id() -> Result<String, Fault> {
+    let digits = webhook_signer::new_id().ok_or_else(no_random)?;
+    let number = u128::from_str_radix(&digits, 16).map_err(|_| no_random())?;
+    let number = (number & !(0xf << 76)) | (0x4 << 76);
+    let number = (number & !(0b11 << 62)) | (0b10 << 62);
+    Ok(format!("{ID_PREFIX}{number:032x}"))
+}
+
+/// A new identifier of a request that is no event.
+///
+/// # Errors
+/// When the system has no random bytes.
+fn new_id(prefix: &str) -> Result<String, Fault> {
     let id = webhook_signer::new_id().ok_or_else(no_random)?;
     Ok(format!("{prefix}{id}"))
 }
@@ -70,35 +83,41 @@ impl Managed {
             "webhook": &*subscription.id,
             "challenge": challenge,
         });
+        let body = Bytes::from(body.to_string());
         let probed = self
-            .probe(subscription, ("challenge", &body), services)
+            .probe(subscription, ("challenge", body), services)
             .await?;
         let reply = probed.reply.filter(|it| matches!(it.status, 200..=299));
         Ok(reply.is_some_and(|it| answers(it.body.as_bytes(), &challenge)))
     }
 
-    /// Sends an event that is none of the topic, to try the URL.
+    /// Sends an event that is none of the topic, to try the URL: this JSON text, or one of ours.
     ///
     /// # Errors
     /// When it cannot be sent.
     pub(super) async fn test(
         &self,
         subscription: &Subscription,
+        body: Option<Bytes>,
         services: &dyn Services,
     ) -> Result<Probed, Fault> {
         self.pace.take(&subscription.owner, services.now())?;
-        let body = json!({
-            "type": "test",
-            "topic": &**self.topic.name(),
-            "webhook": &*subscription.id,
-        });
-        self.probe(subscription, ("test", &body), services).await
+        let usual = || {
+            let body = json!({
+                "type": "test",
+                "topic": &**self.topic.name(),
+                "webhook": &*subscription.id,
+            });
+            Bytes::from(body.to_string())
+        };
+        let body = body.unwrap_or_else(usual);
+        self.probe(subscription, ("test", body), services).await
     }
 
     async fn probe(
         &self,
         subscription: &Subscription,
-        (kind, body): (&'static str, &Value),
+        (kind, body): (&'static str, Bytes),
         services: &dyn Services,
     ) -> Result<Probed, Fault> {
         let outgoing = self.outgoing(subscription, services).map_err(|cause| {
@@ -107,8 +126,10 @@ impl Managed {
         })?;
         let id = new_id(&format!("{kind}-"))?;
         let of = (&**self.topic.name(), kind);
-        let signed = (&*id, now_ms(services) / 1000, Bytes::from(body.to_string()));
-        let request = post::probe(of, signed, &outgoing);
+        let signed = (&*id, now_ms(services) / 1000, body);
+        let mut headers = Headers::new();
+        axway::name_subscription(subscription, (of.0, self.topic.epoch()), &mut headers);
+        let request = post::probe(of, (headers, signed), &outgoing);
         let start = services.now();
         let deadline = start + self.timeout.min(TIME_MAX);
         let call = Call {
@@ -133,6 +154,7 @@ impl Managed {
         let status = reply.as_ref().map(|it| it.status);
         let attempt = Attempt {
             at_ms,
+            kind: None,
             took_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
             id: id.into(),
             status,

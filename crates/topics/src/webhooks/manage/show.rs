@@ -8,6 +8,7 @@ use super::wishes::{self, MASK};
 use crate::webhooks::attempts::Attempt;
 use crate::webhooks::plan::EndpointPlan;
 use crate::webhooks::state::EndpointState;
+use crate::webhooks::subscriptions::headers::HeaderLine;
 use crate::webhooks::subscriptions::record::{Secret, Subscription};
 use crate::webhooks::subscriptions::registry::Known;
 
@@ -15,7 +16,7 @@ use crate::webhooks::subscriptions::registry::Known;
 const MASKED: &str = "whsec_***";
 
 /// A time of day as RFC 3339 has it.
-fn time(ms: u64) -> Value {
+pub(super) fn time(ms: u64) -> Value {
     let ms = i64::try_from(ms).ok();
     let time = ms.and_then(|ms| Timestamp::from_millisecond(ms).ok());
     time.map_or(Value::Null, |time| time.to_string().into())
@@ -33,6 +34,14 @@ fn secret(secret: &Secret) -> Value {
         "created": time(secret.made),
         "expires": secret.until.map(time),
     })
+}
+
+/// Header lines without their values, which are shown to nobody.
+pub(super) fn masked(headers: &[HeaderLine]) -> Map<String, Value> {
+    let headers = headers.iter();
+    headers
+        .map(|it| (it.name.to_string(), MASK.into()))
+        .collect()
 }
 
 /// A subscription. `challenges` is whether it has to answer a challenge first, `owner` whether it
@@ -61,10 +70,7 @@ pub(super) fn subscription(known: &Known, challenges: bool, owner: bool, now_ms:
         .valid_secrets(now_ms)
         .map(secret)
         .collect();
-    let headers = headers.iter();
-    let headers: Map<String, Value> = headers
-        .map(|it| (it.name.to_string(), MASK.into()))
-        .collect();
+    let headers = masked(headers);
     let mut shown = json!({
         "id": &**id,
         "managed_by": "api",

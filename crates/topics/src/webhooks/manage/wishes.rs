@@ -48,6 +48,7 @@ const RESERVED_PREFIXES: &[&str] = &[
     "ce-",
     "proxy-",
     "webhook-",
+    "x-axway-streams-",
     "x-hub-signature",
     "x-intertie-",
 ];

@@ -10,6 +10,8 @@ use message::Fault;
 use serde::{Deserialize, Serialize};
 
 use super::headers::HeaderLine;
+use crate::frame;
+use crate::profile::Profile;
 use crate::view::Mode;
 use crate::webhooks::delivery::Delivery;
 use crate::webhooks::envelope::CloudEvents;
@@ -29,6 +31,23 @@ pub(in crate::webhooks) fn is_subscription_id(name: &[u8]) -> bool {
     let digits = name.strip_prefix(ID_PREFIX.as_bytes());
     let is_digit = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     digits.is_some_and(|it| it.len() == ID_DIGITS && it.iter().all(is_digit))
+}
+
+/// The id of a subscription with its digits in groups, as a UUID is written (RFC 9562, section 4).
+pub(in crate::webhooks) fn uuid_of(id: &str) -> String {
+    let digits = id.strip_prefix(ID_PREFIX).unwrap_or(id);
+    let number = u128::from_str_radix(digits, 16).unwrap_or_default();
+    frame::uuid((number >> 64) as u64, number as u64)
+}
+
+/// The id of a subscription of which this is the UUID.
+pub(in crate::webhooks) fn id_of(uuid: &str) -> Option<String> {
+    let is_in_place = |(at, byte): (usize, u8)| match at {
+        8 | 13 | 18 | 23 => byte == b'-',
+        _ => byte.is_ascii_hexdigit(),
+    };
+    let is_uuid = uuid.len() == ID_DIGITS + 4 && uuid.bytes().enumerate().all(is_in_place);
+    is_uuid.then(|| format!("{ID_PREFIX}{}", uuid.replace('-', "").to_ascii_lowercase()))
 }
 
 /// Whose a subscription is.
@@ -117,6 +136,9 @@ pub(in crate::webhooks) struct Subscription {
     /// Whether the URL has answered a challenge.
     pub is_verified: bool,
     pub request: Option<Box<RequestKey>>,
+    /// In whose manner it was made, where that is not our own: its requests say what receivers of
+    /// that system expect.
+    pub profile: Option<Profile>,
 }
 
 /// A subscription as it is written down, under its id.
@@ -139,6 +161,8 @@ struct Stored {
     verified: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     request: Option<Box<RequestKey>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    profile: Option<Profile>,
 }
 
 /// What a secret is sealed for: that of one subscription cannot stand for that of another.
@@ -162,6 +186,7 @@ impl Subscription {
             updated: self.updated,
             verified: self.is_verified,
             request: self.request.clone(),
+            profile: self.profile,
         };
         // Nothing in it is what JSON cannot say.
         serde_json::to_vec(&stored).unwrap_or_default().into()
@@ -184,6 +209,7 @@ impl Subscription {
             updated: stored.updated,
             is_verified: stored.verified,
             request: stored.request,
+            profile: stored.profile,
         })
     }
 
@@ -263,6 +289,16 @@ impl Subscription {
             Ok((line.name.to_string(), value))
         });
         lines.collect()
+    }
+
+    /// Its id as a UUID is written.
+    pub fn uuid(&self) -> String {
+        uuid_of(&self.id)
+    }
+
+    /// Whether it was made in the manner of Axway Streams.
+    pub fn is_of_axway(&self) -> bool {
+        self.profile == Some(Profile::AxwayStreams)
     }
 
     /// How events are sent.

@@ -106,6 +106,30 @@ impl Registry {
         }
     }
 
+    /// How many there are, of one owner or of all.
+    pub fn count(&self, owner: Option<&Owner>) -> usize {
+        match owner {
+            None => self.known.len(),
+            Some(owner) => self.owners.get(owner).map_or(0, |it| it.ids.len()),
+        }
+    }
+
+    /// So many behind the first ones, by id, of one owner or of all.
+    pub fn part(&self, owner: Option<&Owner>, skipped: usize, most: usize) -> Vec<Known> {
+        match owner {
+            None => {
+                let part = self.known.values().skip(skipped).take(most);
+                part.cloned().collect()
+            }
+            Some(owner) => {
+                let owned = self.owners.get(owner);
+                let ids = owned.into_iter().flat_map(|it| &it.ids);
+                let part = ids.skip(skipped).take(most);
+                part.filter_map(|id| self.known.get(id)).cloned().collect()
+            }
+        }
+    }
+
     /// The one that stands for all that are equal: they share what it takes.
     pub fn view(&mut self, view: &ViewText) -> Arc<ViewText> {
         if let Some(known) = self.views.get(view) {

@@ -6,9 +6,11 @@ use access::sealing_keys::SealingKeys;
 
 use super::headers::HeaderLine;
 use super::record::{
-    ID_PREFIX, Owner, RequestKey, Secret, Subscription, ViewText, is_subscription_id,
+    ID_PREFIX, Owner, RequestKey, Secret, Subscription, ViewText, id_of, is_subscription_id,
+    uuid_of,
 };
 use super::registry::{Bounds, Known, Refusal, Registry, Reserved, Start};
+use crate::profile::Profile;
 use crate::view::Mode;
 use crate::webhooks::delivery::Delivery;
 use crate::webhooks::envelope::CloudEvents;
@@ -67,6 +69,7 @@ fn subscription(id: &str, owner: &Arc<Owner>, view: &Arc<ViewText>) -> Subscript
         updated: 1000,
         is_verified: true,
         request: None,
+        profile: None,
     }
 }
 
@@ -120,6 +123,44 @@ fn ids_are_known_by_their_whole_form() {
     for name in ["", "wh_", "wh_shop", &digits, short, &long, &other, &large] {
         assert!(!is_subscription_id(name.as_bytes()), "{name}");
     }
+}
+
+#[test]
+fn an_id_has_a_uuid_and_a_uuid_its_id() {
+    let (id, uuid) = (
+        "wh_0123456789abcdef0123456789abcdef",
+        "01234567-89ab-cdef-0123-456789abcdef",
+    );
+    assert_eq!(uuid_of(id), uuid);
+    assert_eq!(id_of(uuid).as_deref(), Some(id));
+    assert_eq!(id_of(&uuid.to_uppercase()).as_deref(), Some(id));
+    for other in [
+        "",
+        id,
+        &uuid[1..],
+        &format!("{uuid}0"),
+        &uuid.replace('-', "0"),
+        &uuid.replace('f', "g"),
+        &"ö".repeat(18),
+    ] {
+        assert_eq!(id_of(other), None, "{other}");
+    }
+}
+
+#[test]
+fn records_from_before_there_were_profiles_are_read() {
+    let old = r#"{"owner":{"way":"keys","id":"ann"},"mode":"event","url":"https://a.example/hook",
+        "secrets":[],"version":1,"created":1000,"updated":1000,"verified":true}"#;
+    let read = Subscription::of_bytes("wh_1", old.as_bytes()).unwrap();
+    let (owner, view) = (Arc::new(owner("ann")), Arc::new(plain()));
+    let mut one = subscription("wh_1", &owner, &view);
+    assert_eq!(read, one);
+    let written = String::from_utf8(one.to_bytes().to_vec()).unwrap();
+    assert!(!written.contains("profile"), "as before: {written}");
+    one.profile = Some(Profile::AxwayStreams);
+    let again = Subscription::of_bytes("wh_1", &one.to_bytes()).unwrap();
+    assert_eq!(again, one);
+    assert!(again.changed(2000).is_of_axway() && !read.is_of_axway());
 }
 
 #[test]
@@ -326,6 +367,17 @@ fn pages_have_what_belongs_to_their_owner_in_order() {
     assert_eq!(page(Some(&bob), "", 9), ["wh_1", "wh_3"]);
     assert_eq!(page(None, "wh_1", 2), ["wh_2", "wh_3"]);
     assert!(page(Some(&owner("carl")), "", 9).is_empty());
+    let part = |owner: Option<&Owner>, skipped: usize, most: usize| -> Vec<String> {
+        let part = registry.part(owner, skipped, most);
+        part.iter()
+            .map(|it| it.subscription.id.to_string())
+            .collect()
+    };
+    assert_eq!(part(Some(&ann), 1, 9), ["wh_2", "wh_4"]);
+    assert_eq!(part(None, 1, 2), ["wh_1", "wh_2"]);
+    assert!(part(Some(&bob), 2, 9).is_empty());
+    let counts = [None, Some(&*ann), Some(&owner("carl"))].map(|it| registry.count(it));
+    assert_eq!(counts, [5, 3, 0]);
 }
 
 /// Any order of creations, of which some fail, changes and deletions: the registry has what a plain

@@ -1,25 +1,28 @@
-//! Requests that change webhooks or have something sent to them.
+//! Operations that change webhooks or have something sent to them.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use component::audit::EventKind;
 use component::egress::Refusal as EgressRefusal;
 use component::handler::Services;
-use message::{Fault, Kind, Origin, Reply, Request};
-use serde_json::{Value, json};
+use message::{Fault, Kind, Origin};
 
-use super::super::probe::{new_id, new_secret, now_ms};
-use super::super::{Managed, body, show};
-use super::{Action, Client, ManageHandler, Named, conflict, missing, not_written};
+use super::super::Managed;
+use super::super::body::Members;
+use super::super::probe::{new_secret, new_subscription_id, now_ms};
+use super::super::wishes::Header;
+use super::{Operations, conflict, missing, not_written};
 use crate::event::EventId;
+use crate::profile::Profile;
 use crate::source::Start as StartAt;
+use crate::webhooks::attempts::Attempt;
 use crate::webhooks::delivery::Delivery;
-use crate::webhooks::manage::body::Members;
-use crate::webhooks::manage::wishes::Header;
+use crate::webhooks::replay::Wanted;
 use crate::webhooks::state::{Command, Stored};
 use crate::webhooks::subscriptions::headers::HeaderLine;
-use crate::webhooks::subscriptions::record::{ID_PREFIX, Owner, SECRETS_MAX, Subscription};
+use crate::webhooks::subscriptions::record::{Owner, RequestKey, SECRETS_MAX, Subscription};
 use crate::webhooks::subscriptions::registry::{Known, Refusal, Start};
 use crate::webhooks::subscriptions::{Changing, Reserving};
 
@@ -29,6 +32,16 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a change waits for another one of the same subscription, and how often.
 const CHANGE_PAUSE: Duration = Duration::from_millis(10);
 const CHANGE_TURNS: u32 = 200;
+
+/// A webhook that somebody wants to have.
+pub(in super::super) struct Creation {
+    pub members: Members,
+    pub start: StartAt,
+    /// The `Idempotency-Key` of the request.
+    pub key: Option<RequestKey>,
+    /// In whose manner it is made, where that is not our own.
+    pub profile: Option<Profile>,
+}
 
 fn refused(refusal: &Refusal, managed: &Managed) -> Fault {
     let full = |detail: &'static str| {
@@ -67,34 +80,36 @@ fn check_url(url: &str, services: &dyn Services) -> Result<(), Fault> {
     }
 }
 
-impl ManageHandler {
-    pub(super) async fn create(
-        &self,
-        request: &Request,
-        client: &Client,
-        services: &dyn Services,
-    ) -> Result<Reply, Fault> {
-        let managed = &self.managed;
-        let (members, start) = body::created(request, managed)?;
+impl Operations<'_> {
+    /// Makes a webhook. Gives it with its secret; without that when the same request has made it
+    /// before.
+    ///
+    /// # Errors
+    /// When the URL may not be called, when there may be no more webhooks, when the caller has had
+    /// too many challenges sent, or when the webhook may not be on the disk.
+    pub async fn create(&self, creation: Creation) -> Result<(Known, Option<String>), Fault> {
+        let (managed, client, services) = (self.managed, self.client, self.services);
+        let Creation {
+            members,
+            start,
+            key,
+            profile,
+        } = creation;
         check_url(&members.url, services)?;
-        let key = body::request_key(request)?;
         let started = managed.subscriptions.with(|it| {
             let wanted = (&client.owner, &members.view);
             it.start(wanted, key.as_ref(), managed.bounds())
         });
         let reserved = match started.map_err(|refusal| refused(&refusal, managed))? {
             Start::Reserved(reserved) => reserved,
-            Start::Before(known) => {
-                let content = self.shown(&known, client, services);
-                return Ok(show::resource(200, &known, &content));
-            }
+            Start::Before(known) => return Ok((known, None)),
         };
         let (owner, view) = (Arc::clone(&reserved.owner), Arc::clone(&reserved.view));
         let reserving = Reserving::new(&managed.subscriptions, reserved);
-        self.take_challenge(&owner, services)?;
+        self.take_challenge(&owner)?;
         let now = now_ms(services);
         let mut subscription = Subscription {
-            id: new_id(ID_PREFIX)?.into(),
+            id: new_subscription_id()?.into(),
             owner,
             view,
             url: members.url.into(),
@@ -107,6 +122,7 @@ impl ManageHandler {
             updated: now,
             is_verified: false,
             request: key.map(Box::new),
+            profile,
         };
         let secret = self.add_secret(&mut subscription, (now, 0))?;
         self.seal_headers(&mut subscription, members.headers)?;
@@ -116,21 +132,16 @@ impl ManageHandler {
             .create(reserving, made, managed.keyed()?)
             .await
             .map_err(|refusal| not_written(&refusal))?;
-        self.audit(EventKind::WebhookCreated, request, &known.subscription.id);
-        self.verify_in_background(&known, services);
-        let mut content = self.shown(&known, client, services);
-        reveal(&mut content, &secret);
-        let mut reply = show::resource(201, &known, &content);
-        let location = format!("{}/{}", request.path, known.subscription.id);
-        reply.headers.append("Location", location);
-        Ok(reply)
+        self.audit(EventKind::WebhookCreated, &known.subscription.id);
+        self.verify_in_background(&known);
+        Ok((known, Some(secret)))
     }
 
     /// Takes the right to send a challenge, if one is sent: a webhook whose URL was never asked
     /// would wait for ever.
-    fn take_challenge(&self, owner: &Owner, services: &dyn Services) -> Result<(), Fault> {
+    fn take_challenge(&self, owner: &Owner) -> Result<(), Fault> {
         match self.managed.challenges {
-            true => self.managed.pace.take(owner, services.now()),
+            true => self.managed.pace.take(owner, self.services.now()),
             false => Ok(()),
         }
     }
@@ -155,7 +166,7 @@ impl ManageHandler {
         subscription: &mut Subscription,
         headers: Vec<Header>,
     ) -> Result<(), Fault> {
-        let managed = &self.managed;
+        let managed = self.managed;
         let of = (&**managed.topic.name(), &*subscription.id);
         let lines = headers.into_iter().map(|header| match header {
             Header::Kept(line) => Some(line),
@@ -179,12 +190,12 @@ impl ManageHandler {
 
     /// Has the URL of a subscription asked whether it wants events. The caller does not wait: its
     /// receiver may need the secret first, which the reply to the caller has.
-    fn verify_in_background(&self, known: &Known, services: &dyn Services) {
+    fn verify_in_background(&self, known: &Known) {
         if !self.managed.challenges {
             return;
         }
-        let (managed, known) = (Arc::clone(&self.managed), known.clone());
-        services.spawn(Box::new(move |services| {
+        let (managed, known) = (Arc::clone(self.managed), known.clone());
+        self.services.spawn(Box::new(move |services| {
             Box::pin(async move {
                 let topic = &**managed.topic.name();
                 let endpoint = &*known.subscription.id;
@@ -200,32 +211,29 @@ impl ManageHandler {
         }));
     }
 
-    pub(super) async fn update(
+    /// Changes the members of a webhook: `patch` gives them as they are to be. It is not written
+    /// when nothing changes.
+    ///
+    /// # Errors
+    /// As [`Operations::settled`], what `patch` says, and as [`Operations::create`].
+    pub async fn update(
         &self,
-        request: &Request,
-        client: &Client,
-        services: &dyn Services,
-    ) -> Result<Reply, Fault> {
-        let managed = &self.managed;
-        let changing = self.changing(request, client).await?;
+        id: &str,
+        patch: impl FnOnce(Members) -> Result<Members, Fault>,
+    ) -> Result<Known, Fault> {
+        let (managed, services) = (self.managed, self.services);
+        let changing = self.changing(id).await?;
         let before = &changing.known.subscription;
-        let members = Members {
-            url: before.url.to_string(),
-            description: before.description.as_deref().map(str::to_owned),
-            view: (*before.view).clone(),
-            delivery: before.delivery(),
-            headers: before.headers.iter().cloned().map(Header::Kept).collect(),
-        };
-        let patched = body::patched(request, members.clone(), managed)?;
+        let members = Members::of(before);
+        let patched = patch(members.clone())?;
         if patched == members {
-            let content = self.shown(&changing.known, client, services);
-            return Ok(show::resource(200, &changing.known, &content));
+            return Ok(changing.known.clone());
         }
         let members = patched;
         let is_moved = *members.url != *before.url;
         if is_moved {
             check_url(&members.url, services)?;
-            self.take_challenge(&before.owner, services)?;
+            self.take_challenge(&before.owner)?;
         }
         let view = managed.subscriptions.with(|it| {
             it.check_view(&members.view, managed.bounds())?;
@@ -241,94 +249,114 @@ impl ManageHandler {
         self.seal_headers(&mut after, members.headers)?;
         let known = self.write(&changing, after).await?;
         drop(changing);
-        self.audit(EventKind::WebhookChanged, request, &known.subscription.id);
+        self.audit(EventKind::WebhookChanged, &known.subscription.id);
         if is_moved {
-            self.verify_in_background(&known, services);
+            self.verify_in_background(&known);
         }
-        let content = self.shown(&known, client, services);
-        Ok(show::resource(200, &known, &content))
+        Ok(known)
     }
 
     async fn write(&self, changing: &Changing, after: Subscription) -> Result<Known, Fault> {
-        let managed = &self.managed;
-        let keyed = managed.keyed()?;
-        let written = managed.subscriptions.change(changing, after, keyed).await;
-        written.map_err(|refusal| not_written(&refusal))
+        let keyed = self.managed.keyed()?;
+        let written = self.managed.subscriptions.change(changing, after, keyed);
+        written.await.map_err(|refusal| not_written(&refusal))
     }
 
-    pub(super) async fn delete(&self, request: &Request, client: &Client) -> Result<Reply, Fault> {
-        let changing = self.changing(request, client).await?;
+    /// Deletes a webhook.
+    ///
+    /// # Errors
+    /// As [`Operations::settled`], and when that may not be on the disk.
+    pub async fn delete(&self, id: &str) -> Result<(), Fault> {
+        let changing = self.changing(id).await?;
         let keyed = self.managed.keyed()?;
         let deleted = self.managed.subscriptions.delete(&changing, keyed).await;
         deleted.map_err(|refusal| not_written(&refusal))?;
         let id = &changing.known.subscription.id;
-        self.audit(EventKind::WebhookDeleted, request, id);
-        Ok(Reply::new(204))
+        self.audit(EventKind::WebhookDeleted, id);
+        Ok(())
     }
 
-    pub(super) async fn act(
-        &self,
-        action: Action,
-        request: &Request,
-        client: &Client,
-        services: &dyn Services,
-    ) -> Result<Reply, Fault> {
-        if let Action::Rotate = action {
-            return self.rotate(request, client, services).await;
-        }
-        let managed = &self.managed;
-        let changing = self.changing(request, client).await?;
-        let known = changing.known.clone();
-        // What follows waits for others, and changes nothing that is written here.
-        drop(changing);
-        let is_unverified = self.managed.challenges && !known.subscription.is_verified;
-        if is_unverified && action != Action::Verify {
-            return Err(conflict("the URL has not answered a challenge yet"));
-        }
-        match action {
-            Action::Pause => {
-                command(&known, Command::Pause).await?;
-                self.audit(EventKind::WebhookPaused, request, &known.subscription.id);
-            }
-            Action::Resume => {
-                command(&known, Command::Resume).await?;
-                self.audit(EventKind::WebhookResumed, request, &known.subscription.id);
-            }
-            Action::Verify if is_unverified => {
-                self.take_challenge(&known.subscription.owner, services)?;
-                verify(&self.managed, &known, services).await?;
-            }
-            Action::Test => {
-                let probed = self.managed.test(&known.subscription, services).await?;
-                return Ok(show::reply(200, &show::attempt(&probed.attempt)));
-            }
-            Action::Replay => {
-                let wanted = body::replay(request)?;
-                managed
-                    .pace
-                    .take(&known.subscription.owner, services.now())?;
-                command(&known, known.state.replay(wanted).await?).await?;
-                self.audit(EventKind::WebhookReplayed, request, &known.subscription.id);
-            }
-            Action::Verify | Action::Rotate => {}
-        }
-        // As it is now.
-        let Named::Subscription(known) = self.named(request, client)? else {
-            return Err(missing());
-        };
-        let content = self.shown(&known, client, services);
-        Ok(show::resource(200, &known, &content))
+    fn is_unverified(&self, known: &Known) -> bool {
+        self.managed.challenges && !known.subscription.is_verified
     }
 
-    async fn rotate(
-        &self,
-        request: &Request,
-        client: &Client,
-        services: &dyn Services,
-    ) -> Result<Reply, Fault> {
-        let overlap = body::overlap(request)?;
-        let changing = self.changing(request, client).await?;
-        let now = now_ms(services);
+    fn check_verified(&self, known: &Known) -> Result<(), Fault> {
+        match self.is_unverified(known) {
+            true => Err(conflict("the URL has not answered a challenge yet")),
+            false => Ok(()),
+        }
+    }
+
+    /// Has nothing sent to a webhook until it is resumed.
+    ///
+    /// # Errors
+    /// 409 when its URL has not answered a challenge; when that may not be on the disk.
+    pub async fn pause(&self, known: &Known) -> Result<(), Fault> {
+        self.check_verified(known)?;
+        command(known, Command::Pause).await?;
+        self.audit(EventKind::WebhookPaused, &known.subscription.id);
+        Ok(())
+    }
+
+    /// Has a webhook go on, whatever it was stopped for.
+    ///
+    /// # Errors
+    /// As [`Operations::pause`].
+    pub async fn resume(&self, known: &Known) -> Result<(), Fault> {
+        self.check_verified(known)?;
+        command(known, Command::Resume).await?;
+        self.audit(EventKind::WebhookResumed, &known.subscription.id);
+        Ok(())
+    }
+
+    /// Has the URL of a webhook asked whether it wants events, unless it has answered that.
+    ///
+    /// # Errors
+    /// 409 when it does not answer with the challenge, 429 when the caller has had too many sent.
+    pub async fn verify(&self, known: &Known) -> Result<(), Fault> {
+        if !self.is_unverified(known) {
+            return Ok(());
+        }
+        self.take_challenge(&known.subscription.owner)?;
+        verify(self.managed, known, self.services).await
+    }
+
+    /// Sends a request that is no event to a webhook, to try it: with this JSON text as its body,
+    /// or with one of ours.
+    ///
+    /// # Errors
+    /// 409 when its URL has not answered a challenge, 403 when it may not be called, 429 when the
+    /// caller has had too many sent.
+    pub async fn test(&self, known: &Known, body: Option<Bytes>) -> Result<Attempt, Fault> {
+        self.check_verified(known)?;
+        let (managed, subscription) = (self.managed, &known.subscription);
+        let probed = managed.test(subscription, body, self.services).await?;
+        Ok(probed.attempt)
+    }
+
+    /// Has events sent again that a webhook has got.
+    ///
+    /// # Errors
+    /// As [`Operations::pause`]; 404 when there are no such events, 429 when the caller has had too
+    /// much sent.
+    pub async fn replay(&self, known: &Known, wanted: Wanted) -> Result<(), Fault> {
+        self.check_verified(known)?;
+        let owner = &known.subscription.owner;
+        self.managed.pace.take(owner, self.services.now())?;
+        command(known, known.state.replay(wanted).await?).await?;
+        self.audit(EventKind::WebhookReplayed, &known.subscription.id);
+        Ok(())
+    }
+
+    /// Gives a webhook a new secret; the one before signs beside it for so many seconds. Gives the
+    /// secret as well, which is shown once.
+    ///
+    /// # Errors
+    /// As [`Operations::settled`]; 409 when too many sign already, and when the secret may not be
+    /// on the disk.
+    pub async fn rotate(&self, id: &str, overlap: u64) -> Result<(Known, String), Fault> {
+        let changing = self.changing(id).await?;
+        let now = now_ms(self.services);
         let before = &changing.known.subscription;
         if overlap > 0 && before.valid_secrets(now).count() >= SECRETS_MAX {
             let detail = format!(
@@ -340,11 +368,8 @@ impl ManageHandler {
         let mut after = before.changed(now);
         let secret = self.add_secret(&mut after, (now, overlap * 1000))?;
         let known = self.write(&changing, after).await?;
-        let kind = EventKind::WebhookSecretRotated;
-        self.audit(kind, request, &known.subscription.id);
-        let mut content = self.shown(&known, client, services);
-        reveal(&mut content, &secret);
-        Ok(show::resource(200, &known, &content))
+        self.audit(EventKind::WebhookSecretRotated, &known.subscription.id);
+        Ok((known, secret))
     }
 }
 
@@ -358,13 +383,6 @@ pub(super) async fn begin(managed: &Managed, id: &str) -> Result<Changing, Fault
         tokio::time::sleep(CHANGE_PAUSE).await;
     }
     Err(conflict("the webhook is being changed").with_retry_after(Duration::from_secs(1)))
-}
-
-/// Shows the current secret, this once.
-fn reveal(content: &mut Value, secret: &str) {
-    if let Some(place) = content.pointer_mut("/secrets/0/secret") {
-        *place = json!(secret);
-    }
 }
 
 /// Has a subscription pause or go on; it is on the disk then.

@@ -1,0 +1,98 @@
+//! A caller that the lock of a topic has let in to its webhooks, whichever interface is called.
+
+use std::sync::Arc;
+
+use component::access::{Caller, ReplyField};
+use component::handler::Services;
+use message::{Fault, Origin, RateLimit, Reply, Request};
+
+use super::Managed;
+use super::operations::Client;
+use crate::access::{self, Entered, Refused};
+use crate::caller_limits::{self, seen};
+use crate::endpoint::Endpoint;
+use crate::webhooks::subscriptions::record::Owner;
+
+/// A caller of the webhooks of a topic, and what its reply has beside what it asks for.
+pub(super) struct Admission {
+    pub endpoint: Arc<Endpoint>,
+    caller: Arc<Caller>,
+    limits: Vec<(&'static str, String)>,
+    fields: Vec<ReplyField>,
+}
+
+impl Admission {
+    /// Takes the credentials out of a request that has been admitted, and has it pass the limits of
+    /// its caller.
+    ///
+    /// # Errors
+    /// When a limit is exceeded, or when there is no caller, whom `missing` tells that nothing is
+    /// there.
+    pub async fn enter(
+        entered: Entered,
+        request: &mut Request,
+        missing: impl FnOnce() -> Fault,
+        services: &dyn Services,
+    ) -> Result<Self, Refused> {
+        let entered = vec![entered];
+        let fields = access::reply_fields(&entered);
+        let (endpoints, callers) = access::enter(entered, request);
+        let endpoint = endpoints.into_iter().next();
+        let caller = callers.into_iter().next().flatten();
+        // The file has been refused when there is no lock.
+        let (endpoint, caller) = endpoint.zip(caller).ok_or_else(missing)?;
+        let mut limits = Vec::new();
+        if let Some(gate) = &endpoint.limits.subscribe {
+            let seen = seen(request, Some(&caller));
+            let passed = caller_limits::enter(gate, &seen, services).await?;
+            let all = passed.fields.iter();
+            let lines = all.flat_map(|it| RateLimit::fields(it));
+            limits.extend(lines.map(|(name, value)| (name, value.to_owned())));
+        }
+        Ok(Self {
+            endpoint,
+            caller,
+            limits,
+            fields,
+        })
+    }
+
+    /// Who calls.
+    ///
+    /// # Errors
+    /// As [`Owner::of`].
+    pub fn client(&self, managed: &Managed, services: &dyn Services) -> Result<Client, Fault> {
+        let now = services.wall().as_secs_f64();
+        let operators = managed.operators.as_ref();
+        Ok(Client {
+            owner: Owner::of(&self.caller)?,
+            is_operator: operators.is_some_and(|it| it.has(&self.caller, now)),
+        })
+    }
+
+    /// The reply with what it tells of limits and credentials.
+    pub fn complete(self, mut reply: Reply) -> Reply {
+        for (name, value) in self.limits {
+            reply.headers.append(name, value);
+        }
+        for (name, value) in self.fields {
+            if reply.headers.get(name).is_none() {
+                reply.headers.append(name, value);
+            }
+        }
+        reply
+    }
+}
+
+/// Logs why a request for the webhooks of a topic has failed.
+pub(super) fn log_failure(managed: &Managed, fault: &Fault) {
+    let (topic, error) = (&**managed.topic.name(), fault.to_string());
+    match fault.origin {
+        Origin::Client => {
+            tracing::debug!(target: "topics", topic, error, "a request is refused");
+        }
+        Origin::Upstream | Origin::Engine => {
+            tracing::warn!(target: "topics", topic, error, "a request for webhooks has failed");
+        }
+    }
+}

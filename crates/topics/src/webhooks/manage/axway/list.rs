@@ -1,0 +1,300 @@
+//! Lists: which part of one a request wants and in which order, and how it is shown.
+
+use message::{Fault, Reply};
+use serde_json::{Map, Value, json};
+
+use crate::frame;
+use crate::profile::axway;
+use crate::webhooks::manage::operations::Operations;
+use crate::webhooks::manage::show;
+use crate::webhooks::members::shortened;
+use crate::webhooks::subscriptions::registry::Known;
+
+/// How many items a page has: by default and at most.
+const PAGE: usize = 20;
+const PAGE_MAX: usize = 1000;
+
+/// The parameters of a request, each of which comes once.
+pub(super) struct Query {
+    /// Those that have not been taken yet.
+    left: Vec<(String, String)>,
+    /// Those that links to other pages have as well.
+    kept: Vec<(&'static str, String)>,
+}
+
+impl Query {
+    /// Those of a request, without its credentials.
+    ///
+    /// # Errors
+    /// When one comes twice or cannot be read.
+    pub fn of(operations: &Operations<'_>) -> Result<Self, Fault> {
+        let credentials = || operations.endpoint.access.secret_parameters();
+        let is_credential = |name: &str| credentials().any(|it| &**it == name);
+        Self::read(operations.request.query.as_deref(), is_credential)
+    }
+
+    /// The same of a query in which `is_other` are credentials.
+    ///
+    /// # Errors
+    /// As [`Query::of`].
+    pub fn read(query: Option<&str>, is_other: impl Fn(&str) -> bool) -> Result<Self, Fault> {
+        let mut left: Vec<(String, String)> = Vec::new();
+        let parts = query.unwrap_or_default().split('&');
+        for part in parts.filter(|it| !it.is_empty()) {
+            let (name, value) = part.split_once('=').unwrap_or((part, ""));
+            if is_other(name) {
+                continue;
+            }
+            if left.iter().any(|it| it.0 == name) {
+                let name = shortened(name);
+                return Err(Fault::invalid(format!("`{name}` comes twice")));
+            }
+            let value = frame::decoded(value).ok_or_else(|| {
+                let name = shortened(name);
+                Fault::invalid(format!("`{name}` cannot be read"))
+            })?;
+            left.push((name.to_owned(), value));
+        }
+        Ok(Self {
+            left,
+            kept: Vec::new(),
+        })
+    }
+
+    /// Takes a parameter that all pages of a list have.
+    pub fn take(&mut self, name: &'static str) -> Option<String> {
+        let value = self.take_once(name)?;
+        self.kept.push((name, value.clone()));
+        Some(value)
+    }
+
+    fn take_once(&mut self, name: &str) -> Option<String> {
+        let at = self.left.iter().position(|it| it.0 == name)?;
+        Some(self.left.remove(at).1)
+    }
+
+    /// Which page is wanted. All other parameters have been taken.
+    ///
+    /// # Errors
+    /// When there is no such page or parameter.
+    pub fn page(mut self) -> Result<Page, Fault> {
+        let mut count = |name: &str, usual: usize, most: usize| {
+            let value = self.take_once(name);
+            let number = value.map_or(Ok(usual), |it| it.parse::<usize>());
+            let number = number.ok().filter(|it| (1..=most).contains(it));
+            number.ok_or_else(|| match most {
+                usize::MAX => Fault::invalid(format!("`{name}` is a number from 1")),
+                most => Fault::invalid(format!("`{name}` is a number from 1 to {most}")),
+            })
+        };
+        let number = count("page", 1, usize::MAX)?;
+        let size = count("pageSize", PAGE, PAGE_MAX)?;
+        match self.left.first() {
+            None => Ok(Page {
+                number,
+                size,
+                kept: self.kept,
+            }),
+            Some((name, _)) if name == "search" => {
+                let detail = "`search` is not supported: leave it out";
+                Err(Fault::invalid(detail))
+            }
+            Some((name, _)) => {
+                let name = shortened(name);
+                Err(Fault::invalid(format!("there is no parameter `{name}`")))
+            }
+        }
+    }
+}
+
+/// A page of a list.
+pub(super) struct Page {
+    /// From 1.
+    number: usize,
+    pub size: usize,
+    kept: Vec<(&'static str, String)>,
+}
+
+impl Page {
+    /// How many items are on the pages before.
+    pub fn skipped(&self) -> usize {
+        (self.number - 1).saturating_mul(self.size)
+    }
+
+    /// The items of this page among all.
+    pub fn cut<T>(&self, all: Vec<T>) -> Vec<T> {
+        let items = all.into_iter().skip(self.skipped());
+        items.take(self.size).collect()
+    }
+
+    /// The reply with this page of a list at this path that has so many items.
+    pub fn reply(&self, path: &str, items: Vec<Value>, total: usize) -> Reply {
+        let links = self.links(path, total);
+        show::reply(200, &json!({ "items": items, "links": links }))
+    }
+
+    fn links(&self, path: &str, total: usize) -> Map<String, Value> {
+        let last = total.div_ceil(self.size).max(1);
+        let next = Some(self.number + 1).filter(|it| *it <= last);
+        let links = [
+            ("self", Some(self.number)),
+            ("first", Some(1)),
+            ("next", next),
+            ("last", Some(last)),
+        ];
+        let links = links.into_iter();
+        let links = links.filter_map(|(name, page)| Some((name, page?)));
+        links
+            .map(|(name, page)| (name.to_owned(), self.link(path, page).into()))
+            .collect()
+    }
+
+    fn link(&self, path: &str, page: usize) -> String {
+        let mut link = format!("{path}?page={page}&pageSize={}", self.size);
+        for (name, value) in &self.kept {
+            link.push_str(&format!("&{name}="));
+            steps::push_encoded(value, &mut link);
+        }
+        link
+    }
+}
+
+/// What subscriptions are sorted by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Key {
+    Mode,
+    Url,
+}
+
+/// The order of a list of subscriptions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Order {
+    key: Key,
+    is_descending: bool,
+}
+
+impl Order {
+    /// Takes the order that is wanted out of a query; none is that of the ids.
+    ///
+    /// # Errors
+    /// When it is none.
+    pub fn take(mut query: Query) -> Result<(Query, Option<Self>), Fault> {
+        let order = query.take("sort").map(|text| Self::read(&text));
+        Ok((query, order.transpose()?))
+    }
+
+    fn read(text: &str) -> Result<Self, Fault> {
+        let (key, direction) = text.split_once(',').unwrap_or((text, "ASC"));
+        let key = match key {
+            "subscriptionMode" => Some(Key::Mode),
+            "webhookUrl" => Some(Key::Url),
+            _ => None,
+        };
+        let is_descending = match direction {
+            "ASC" => Some(false),
+            "DESC" => Some(true),
+            _ => None,
+        };
+        let wrong = || {
+            Fault::invalid(
+                "`sort` is `subscriptionMode` or `webhookUrl`, and `,ASC` or `,DESC` behind it",
+            )
+        };
+        let (key, is_descending) = key.zip(is_descending).ok_or_else(wrong)?;
+        Ok(Self { key, is_descending })
+    }
+
+    /// Subscriptions in this order; those that are equal in the order of their ids.
+    pub fn sorted(self, mut all: Vec<Known>) -> Vec<Known> {
+        all.sort_by(|one, other| {
+            let [one, other] = [one, other].map(|it| &it.subscription);
+            let order = match self.key {
+                Key::Mode => {
+                    let [one, other] = [one, other].map(|it| axway::mode_name(it.view.mode));
+                    one.cmp(other)
+                }
+                Key::Url => one.url.cmp(&other.url),
+            };
+            match self.is_descending {
+                true => order.reverse(),
+                false => order,
+            }
+        });
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn query(text: &str) -> Result<Query, String> {
+        let read = Query::read(Some(text), |it| it == "key");
+        read.map_err(|it| it.detail.into_owned())
+    }
+
+    fn page(text: &str) -> Result<Page, String> {
+        query(text)?.page().map_err(|it| it.detail.into_owned())
+    }
+
+    #[test]
+    fn pages_are_counted_from_1_and_bounded() {
+        for (text, skipped, size) in [
+            ("", 0, 20),
+            ("key=secret", 0, 20),
+            ("page=3", 40, 20),
+            ("page=2&pageSize=1000", 1000, 1000),
+        ] {
+            let page = page(text).unwrap();
+            assert_eq!((page.skipped(), page.size), (skipped, size), "{text}");
+        }
+        for (text, part) in [
+            ("page=0", "`page` is a number from 1"),
+            ("page=x", "`page` is a number from 1"),
+            ("pageSize=0", "`pageSize` is a number from 1 to 1000"),
+            ("pageSize=1001", "`pageSize` is a number from 1 to 1000"),
+            ("page=1&page=2", "`page` comes twice"),
+            ("page=%", "`page` cannot be read"),
+            ("search=a:b", "`search` is not supported"),
+            ("limit=3", "there is no parameter `limit`"),
+        ] {
+            let refusal = page(text).err().unwrap();
+            assert!(refusal.starts_with(part), "{text}: {refusal}");
+        }
+    }
+
+    #[test]
+    fn links_lead_to_the_pages_that_there_are_in_the_same_order() {
+        let query = query("page=2&sort=webhookUrl%2CDESC&pageSize=2&key=secret").unwrap();
+        let (query, order) = Order::take(query).ok().unwrap();
+        let expected = Order {
+            key: Key::Url,
+            is_descending: true,
+        };
+        assert_eq!(order, Some(expected));
+        let page = query.page().ok().unwrap();
+        let link = |page| json!(format!("/x?page={page}&pageSize=2&sort=webhookUrl%2CDESC"));
+        let links = Value::Object(page.links("/x", 5));
+        let expected = json!({
+            "self": link(2), "first": link(1), "next": link(3), "last": link(3),
+        });
+        assert_eq!(links, expected);
+        let links = Value::Object(page.links("/x", 0));
+        let expected = json!({ "self": link(2), "first": link(1), "last": link(1) });
+        assert_eq!(links, expected, "nothing follows");
+    }
+
+    #[test]
+    fn an_order_has_a_key_and_a_direction() {
+        assert!(Order::read("subscriptionMode").is_ok());
+        for wrong in [
+            "",
+            "id",
+            "webhookUrl,",
+            "webhookUrl,desc",
+            "webhookUrl,ASC,",
+        ] {
+            assert!(Order::read(wrong).is_err(), "{wrong}");
+        }
+    }
+}
