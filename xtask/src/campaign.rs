@@ -9,7 +9,6 @@ mod faults;
 mod flows;
 mod hostile;
 mod publishers;
-mod random;
 mod receiver;
 mod servers;
 

@@ -1,6 +1,7 @@
 //! Bytes of the specification, what a broker may send, and what nobody may.
 
 use bytes::Bytes;
+use fastrand::Rng;
 
 use super::*;
 use crate::write::{Consumer, Target};
@@ -460,28 +461,22 @@ fn acknowledgements_are_put_together() {
 /// Whatever is settled in whatever order: each message is told of exactly once.
 #[test]
 fn every_message_is_told_of_once() {
-    let mut seed = 0x2545_f491_4f6c_dd1d_u64;
-    let mut random = move |below: u64| {
-        seed ^= seed << 13;
-        seed ^= seed >> 7;
-        seed ^= seed << 17;
-        seed % below
-    };
+    let mut random = Rng::with_seed(0x2545_f491_4f6c_dd1d);
     for _ in 0..200 {
         let (mut acks, mut out) = (Acks::default(), Vec::new());
         let mut open: Vec<u64> = Vec::new();
         let mut at_broker = std::collections::BTreeSet::new();
-        for tag in 1..=random(60) + 1 {
+        for tag in 1..=random.u64(1..=60) {
             assert!(acks.push(tag));
             open.push(tag);
             at_broker.insert(tag);
         }
         while !open.is_empty() {
-            let at = random(open.len() as u64) as usize;
+            let at = random.usize(..open.len());
             let tag = open.swap_remove(at);
-            let how = [Settled::Ack, Settled::Ack, Settled::Reject][random(3) as usize];
+            let how = [Settled::Ack, Settled::Ack, Settled::Reject][random.usize(..3)];
             assert!(acks.settle(tag, how, 1, &mut out));
-            if random(4) == 0 || open.is_empty() {
+            if random.u8(..4) == 0 || open.is_empty() {
                 acks.flush(1, &mut out);
                 for it in out.chunks(21) {
                     let tag = u64::from_be_bytes(it[11..19].try_into().unwrap());

@@ -269,4 +269,4 @@ impl Heard {
 }
 
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;

@@ -4,7 +4,7 @@ use std::fs::{self, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::random::Random;
+use fastrand::Rng;
 
 /// Replaces a folder by a copy of another one.
 pub fn copy(from: &Path, to: &Path) -> io::Result<()> {
@@ -53,9 +53,9 @@ pub const ATTACKS: [&str; 4] = ["removed", "emptied", "cut", "bit flipped"];
 pub const PARTS: [&str; 2] = ["store", "topics"];
 
 /// Damages a file. Says where.
-pub fn attack(file: &Path, how: &str, random: &mut Random) -> io::Result<String> {
+pub fn attack(file: &Path, how: &str, random: &mut Rng) -> io::Result<String> {
     let size = fs::metadata(file)?.len();
-    let at = random.below(size.max(1));
+    let at = random.u64(..size.max(1));
     match how {
         "removed" => fs::remove_file(file)?,
         "emptied" => OpenOptions::new().write(true).open(file)?.set_len(0)?,
@@ -63,7 +63,7 @@ pub fn attack(file: &Path, how: &str, random: &mut Random) -> io::Result<String>
         _ => {
             let mut bytes = fs::read(file)?;
             if let Some(byte) = bytes.get_mut(at as usize) {
-                *byte ^= 1 << random.below(8);
+                *byte ^= 1 << random.u8(..8);
             }
             fs::write(file, bytes)?;
         }

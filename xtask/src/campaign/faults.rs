@@ -15,11 +15,12 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use fastrand::Rng;
+
 use super::Options;
 use super::books::{Books, Way};
 use super::engine::Engine;
 use super::publishers::Publishers;
-use super::random::Random;
 use super::receiver::Receiver;
 use super::servers::Servers;
 use crate::command::{Failure, cargo, target};
@@ -51,7 +52,7 @@ struct Campaign {
     servers: Servers,
     engine: Engine,
     /// Of the round: what it draws depends on nothing that was drawn before.
-    random: Random,
+    random: Rng,
     /// The last event that the subscriber has had.
     last: Option<String>,
     /// What it has had since it was last told that something is missing.
@@ -86,7 +87,7 @@ pub fn run(root: &Path, options: &Options) -> Result<(), Failure> {
         receiver,
         servers,
         engine,
-        random: Random::new(options.seed),
+        random: Rng::with_seed(options.seed),
         last: None,
         seen: BTreeSet::new(),
         resets: 0,
@@ -123,12 +124,9 @@ impl Campaign {
         let mut number = 0;
         // All kinds at least once.
         while start.elapsed() < options.time || number < chosen.len() as u64 {
-            self.random = Random::new(options.seed.wrapping_add(number << 32));
-            let at = match number < chosen.len() as u64 {
-                true => number,
-                false => self.random.below(chosen.len() as u64),
-            };
-            let Some((name, round)) = chosen.get(at as usize) else {
+            self.random = Rng::with_seed(options.seed.wrapping_add(number << 32));
+            let next = chosen.get(number as usize);
+            let Some((name, round)) = next.or_else(|| self.random.choice(&chosen)) else {
                 return Err(Failure::new("no round has such a name"));
             };
             println!("{:4} s  {name}", start.elapsed().as_secs());
@@ -147,7 +145,7 @@ impl Campaign {
     }
 
     fn pause(&mut self, least: u64, most: u64) {
-        let wait = least + self.random.below(most - least);
+        let wait = self.random.u64(least..most);
         thread::sleep(Duration::from_millis(wait));
     }
 

@@ -19,8 +19,9 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use fastrand::Rng;
+
 use super::engine::free_port;
-use super::random::Random;
 use super::{Options, client};
 use crate::command::{Failure, cargo, target};
 use crate::servers::{Needed, ensure};
@@ -266,7 +267,7 @@ impl Campaign {
         // A quarter more is for the server that does nothing.
         let slice = (left / chosen.len() as u32).saturating_sub(ROUND);
         let slice = slice.mul_f64(0.8).min(ATTACK_MAX);
-        let mut random = Random::new(options.seed);
+        let mut random = Rng::with_seed(options.seed);
         let mut broken = Vec::new();
         let mut verdict = Verdict::default();
         let mut is_first = true;
@@ -278,7 +279,7 @@ impl Campaign {
                 if !is_first && start.elapsed() + slice > options.time.saturating_sub(ALONE) {
                     break;
                 }
-                let round = self.round(attack, random.next(), slice.max(attack.least))?;
+                let round = self.round(attack, random.u64(..), slice.max(attack.least))?;
                 round.print();
                 verdict.add(&round);
                 let name = attack.name;
@@ -438,11 +439,9 @@ fn sums(mut attackers: Running) -> Sums {
 }
 
 /// Numbers below this one in an order that the seed decides about.
-fn shuffled(count: usize, random: &mut Random) -> Vec<usize> {
+fn shuffled(count: usize, random: &mut Rng) -> Vec<usize> {
     let mut order: Vec<usize> = (0..count).collect();
-    for at in (1..count).rev() {
-        order.swap(at, random.below(at as u64 + 1) as usize);
-    }
+    random.shuffle(&mut order);
     order
 }
 
@@ -452,9 +451,9 @@ mod tests {
 
     #[test]
     fn a_seed_gives_an_order_of_all() {
-        let order = shuffled(60, &mut Random::new(7));
-        assert_eq!(order, shuffled(60, &mut Random::new(7)));
-        assert_ne!(order, shuffled(60, &mut Random::new(8)));
+        let order = shuffled(60, &mut Rng::with_seed(7));
+        assert_eq!(order, shuffled(60, &mut Rng::with_seed(7)));
+        assert_ne!(order, shuffled(60, &mut Rng::with_seed(8)));
         let mut sorted = order;
         sorted.sort_unstable();
         assert_eq!(sorted, (0..60).collect::<Vec<_>>());

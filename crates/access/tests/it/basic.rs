@@ -8,8 +8,7 @@ use access::basic::{
     CheckId, CheckQueue, Entry, Identity, NoHash, User, Users, VerifiedUsers, Waiter,
 };
 use access::credentials::UserPassword;
-
-use crate::random::Random;
+use fastrand::Rng;
 
 const KEEP: Duration = VerifiedUsers::KEEP;
 
@@ -287,7 +286,7 @@ fn what_is_remembered_is_right_in_five_thousand_schedules() {
     let line = "ann:$2b$04$abcdefghijklmnopqrstuujydOTSfIH/d5oUHpsygqV5X9xJLQc6e";
     let begin = Instant::now();
     for seed in 0..5_000 {
-        let mut random = Random(seed);
+        let mut random = Rng::with_seed(seed);
         let (mut verified, all) = identities(6);
         let mut users = Users::parse(line).unwrap();
         let user = Arc::new(users.entries().next().unwrap().clone());
@@ -296,9 +295,9 @@ fn what_is_remembered_is_right_in_five_thousand_schedules() {
         let mut now = begin;
         for step in 0..60 {
             let context = format!("seed {seed}, step {step}");
-            match random.below(8) {
+            match random.u8(..8) {
                 0..4 => {
-                    let number = usize::try_from(random.below(6)).unwrap();
+                    let number = random.usize(..6);
                     verified.put(all[number], &user, users.generation(), now);
                     model.retain(|(_, time)| *time + KEEP > now);
                     if model.contains(&(number, now)) {
@@ -310,7 +309,7 @@ fn what_is_remembered_is_right_in_five_thousand_schedules() {
                     }
                     model.push((number, now));
                 }
-                4 if random.below(5) == 0 => {
+                4 if random.u8(..5) == 0 => {
                     let before = users.generation();
                     users = Users::parse(line).unwrap();
                     // One that was begun before the file was changed comes late.
@@ -318,7 +317,7 @@ fn what_is_remembered_is_right_in_five_thousand_schedules() {
                     verified.put(all[0], &user, before, now);
                     model.clear();
                 }
-                _ => now += Duration::from_secs(random.below(100)),
+                _ => now += Duration::from_secs(random.u64(..100)),
             }
             for (number, identity) in all.iter().enumerate() {
                 let found = verified.get(identity, &users, now).is_some();
@@ -359,16 +358,16 @@ impl Model {
 fn the_queue_does_as_its_model_in_ten_thousand_schedules() {
     let (_, identities) = identities(6);
     for seed in 0..10_000 {
-        let mut random = Random(seed);
-        let running_max = usize::try_from(1 + random.below(3)).unwrap();
-        let waiting_max = usize::try_from(random.below(4)).unwrap();
+        let mut random = Rng::with_seed(seed);
+        let running_max = random.usize(1..=3);
+        let waiting_max = random.usize(..4);
         let mut queue = CheckQueue::new(running_max, waiting_max);
         let mut model = Model::default();
         for step in 0..80 {
             let context = format!("seed {seed}, step {step}");
-            match random.below(5) {
+            match random.u8(..5) {
                 0..3 => {
-                    let number = usize::try_from(random.below(6)).unwrap();
+                    let number = random.usize(..6);
                     let known = model.of(number);
                     let is_full = model.waiting() >= running_max + waiting_max;
                     match queue.enter(identities[number], 1, number) {
@@ -399,7 +398,7 @@ fn the_queue_does_as_its_model_in_ten_thousand_schedules() {
                 }
                 3 => {
                     let mut all = model.checks.values().flat_map(|it| it.2.iter().copied());
-                    let Some(waiter) = all.nth(usize::try_from(random.below(4)).unwrap()) else {
+                    let Some(waiter) = all.nth(random.usize(..4)) else {
                         continue;
                     };
                     let check = model.checks.get_mut(&waiter.check()).unwrap();

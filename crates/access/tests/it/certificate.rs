@@ -7,9 +7,8 @@ use access::certificate::{
     Rules, client_cert,
 };
 use base64ct::{Base64, Encoding as _};
+use fastrand::Rng;
 use testkit::{Authority, ClientNames, Issued};
-
-use crate::random::Random;
 
 const CN: &[u64] = &[2, 5, 4, 3];
 const O: &[u64] = &[2, 5, 4, 10];
@@ -123,14 +122,14 @@ fn twenty_thousand_damaged_certificates_do_no_harm() {
     };
     let bytes = der(&Authority::new("CA").issue_client(&names));
     for seed in 0..20_000 {
-        let mut random = Random(seed);
+        let mut random = Rng::with_seed(seed);
         let mut damaged = bytes.clone();
-        for _ in 0..=random.below(3) {
-            let at = usize::try_from(random.below(damaged.len() as u64)).unwrap();
-            damaged[at] = u8::try_from(random.below(256)).unwrap();
+        for _ in 0..random.u8(1..=3) {
+            let at = random.usize(..damaged.len());
+            damaged[at] = random.u8(..);
         }
-        if random.below(4) == 0 {
-            damaged.truncate(usize::try_from(random.below(damaged.len() as u64)).unwrap());
+        if random.u8(..4) == 0 {
+            damaged.truncate(random.usize(..damaged.len()));
         }
         if let Ok(certificate) = Certificate::parse(&damaged) {
             let _ = Rules::new().check(&certificate, now());
@@ -313,10 +312,10 @@ fn holders_have_one_id() {
 fn names_are_read_as_they_are_written() {
     let letters: Vec<char> = " #,+;=\\\"<>aB0ü€'/".chars().collect();
     for seed in 0..300 {
-        let mut random = Random(seed);
+        let mut random = Rng::with_seed(seed);
         let mut value = || {
-            let count = random.below(6);
-            let letter = |_| letters[usize::try_from(random.below(letters.len() as u64)).unwrap()];
+            let count = random.u8(..6);
+            let letter = |_| letters[random.usize(..letters.len())];
             (0..=count).map(letter).collect::<String>()
         };
         let (first, second) = (value(), value());

@@ -9,8 +9,7 @@ use access::credentials::{
 };
 use access::jwt::TOKEN_MAX;
 use base64ct::{Base64, Encoding as _};
-
-use crate::random::Random;
+use fastrand::Rng;
 
 /// Everything that can be looked for.
 fn all() -> Wanted {
@@ -327,11 +326,11 @@ fn places_of_keys_have_fit_names() {
 fn the_number_of_credentials_decides_in_ten_thousand_requests() {
     let wanted = all();
     for seed in 0..10_000 {
-        let mut random = Random(seed);
+        let mut random = Rng::with_seed(seed);
         let (mut fields, mut pairs) = (Vec::new(), Vec::new());
         let (mut credentials, mut authorizations) = (0, 0);
-        for _ in 0..random.below(5) {
-            match random.below(7) {
+        for _ in 0..random.u8(..5) {
+            match random.u8(..7) {
                 0 => pairs.push("access_token=t"),
                 1 => pairs.push("api%5fkey=k"),
                 2 => fields.push(("X-aPI-Key", "k")),

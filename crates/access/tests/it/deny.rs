@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use access::deny::{Change, Denied, DenyList, FileEntries, Kind, NotAdded, Source, parse_file};
-
-use crate::random::Random;
+use fastrand::Rng;
 
 const SKEW: u64 = 30;
 
@@ -199,19 +198,19 @@ fn holds(kind: Kind, expires: Option<u64>, now: u64) -> bool {
 #[test]
 fn it_and_its_replay_do_as_the_model_in_two_thousand_schedules() {
     for seed in 0..2_000 {
-        let mut random = Random(seed);
+        let mut random = Rng::with_seed(seed);
         let mut list = DenyList::new(3, SKEW);
         let (mut model, mut journal) = (Model::default(), Vec::new());
         let mut now = 1000;
         for step in 0..60 {
             let context = format!("seed {seed}, step {step}");
-            let kind = Kind::ALL[usize::try_from(random.below(5)).unwrap()];
-            let name = random.below(3).to_string();
-            let expires = match random.below(4) {
+            let kind = Kind::ALL[random.usize(..5)];
+            let name = random.u8(..3).to_string();
+            let expires = match random.u8(..4) {
                 0 if matches!(kind, Kind::Subject | Kind::Key) => None,
-                _ => Some(now - 40 + random.below(100)),
+                _ => Some(now - 40 + random.u64(..100)),
             };
-            match random.below(8) {
+            match random.u8(..8) {
                 0..4 => {
                     let entry = entry(kind, &name, expires);
                     model.changed.retain(|(kind, _), it| holds(*kind, *it, now));
@@ -237,7 +236,7 @@ fn it_and_its_replay_do_as_the_model_in_two_thousand_schedules() {
                     list.set_file(Arc::new(file));
                     model.file = BTreeMap::from([((kind, name), expires)]);
                 }
-                _ => now += random.below(30),
+                _ => now += random.u64(..30),
             }
             let all = [(true, &model.file), (false, &model.changed)].into_iter();
             let mut expected: Vec<_> = all

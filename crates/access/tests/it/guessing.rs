@@ -5,8 +5,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
 use access::guessing::{Budget, FailedChecks};
-
-use crate::random::Random;
+use fastrand::Rng;
 
 const BUDGET: Budget = Budget {
     burst: 3,
@@ -189,11 +188,11 @@ impl Model {
 fn it_does_as_its_model_in_five_thousand_schedules() {
     let begin = Instant::now();
     for seed in 0..5_000 {
-        let mut random = Random(seed);
+        let mut random = Rng::with_seed(seed);
         let budget = Budget {
-            burst: u32::try_from(1 + random.below(4)).unwrap(),
-            refill: Duration::from_nanos(1_000_000 + random.below(3)),
-            addresses_max: usize::try_from(1 + random.below(4)).unwrap(),
+            burst: random.u32(1..=4),
+            refill: Duration::from_nanos(1_000_000 + random.u64(..3)),
+            addresses_max: random.usize(1..=4),
         };
         let mut model = Model {
             burst: u64::from(budget.burst),
@@ -204,11 +203,11 @@ fn it_does_as_its_model_in_five_thousand_schedules() {
         let mut checks = FailedChecks::new(budget, begin);
         let mut now = 0;
         for step in 0..60 {
-            let key = random.below(6);
+            let key = random.u64(..6);
             let caller = IpAddr::from(u32::try_from(key).unwrap().to_be_bytes());
             let time = begin + Duration::from_nanos(now);
             let context = format!("seed {seed}, step {step}");
-            match random.below(6) {
+            match random.u8(..6) {
                 0 | 1 => {
                     checks.failed(caller, time);
                     model.change(key, now, true);
@@ -224,7 +223,7 @@ fn it_does_as_its_model_in_five_thousand_schedules() {
                     checks.give_back(caller, time);
                     model.change(key, now, false);
                 }
-                _ => now += random.below(2_500_000),
+                _ => now += random.u64(..2_500_000),
             }
             let time = begin + Duration::from_nanos(now);
             for key in 0..6 {

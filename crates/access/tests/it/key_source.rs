@@ -4,8 +4,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use access::jwt::{Algorithm, Fetch, Key, KeySet, KeySource, Lookup, Times};
-
-use crate::random::Random;
+use fastrand::Rng;
 
 /// Sets that differ by one secret only.
 fn set(number: u8) -> KeySet {
@@ -188,15 +187,15 @@ impl Model {
 fn it_does_as_its_model_in_twenty_thousand_schedules() {
     let times = Times::default();
     for seed in 0..20_000 {
-        let mut random = Random(seed);
+        let mut random = Rng::with_seed(seed);
         let (mut now, mut source) = (Instant::now(), KeySource::new(times));
         let (mut model, mut open) = (Model::default(), VecDeque::<(Fetch, Instant)>::new());
         for _ in 0..60 {
             // From a moment to hours.
-            now += Duration::from_millis(random.below(8_000))
-                * [1, 1, 10, 5_000][random.below(4) as usize];
+            now += Duration::from_millis(random.u64(..8_000))
+                * [1, 1, 10, 5_000][random.usize(..4)];
             model.give_up_late(now, &times);
-            match random.below(6) {
+            match random.u8(..6) {
                 0 | 1 => {
                     if let Some(fetch) = source.poll(now) {
                         model.begin(now, &times, seed);
@@ -204,7 +203,7 @@ fn it_does_as_its_model_in_twenty_thousand_schedules() {
                     }
                 }
                 2 => {
-                    let seen = generation(&source, now).filter(|_| random.below(4) > 0);
+                    let seen = generation(&source, now).filter(|_| random.u8(..4) > 0);
                     match source.unknown_key(seen, now) {
                         Lookup::Fetch(fetch) => {
                             model.begin(now, &times, seed);
@@ -212,7 +211,7 @@ fn it_does_as_its_model_in_twenty_thousand_schedules() {
                         }
                         Lookup::Wait(waiter) => {
                             assert!(model.under_way.is_some(), "seed {seed}");
-                            if random.below(2) == 0 {
+                            if random.bool() {
                                 source.leave(&waiter);
                             }
                         }
@@ -221,19 +220,17 @@ fn it_does_as_its_model_in_twenty_thousand_schedules() {
                     }
                 }
                 3 if !open.is_empty() => {
-                    let (fetch, began) = open
-                        .swap_remove_back(random.below(open.len() as u64) as usize)
-                        .unwrap();
+                    let at = random.usize(..open.len());
+                    let (fetch, began) = open.swap_remove_back(at).unwrap();
                     source.failed(&fetch, now);
                     if model.under_way == Some(began) {
                         (model.under_way, model.ended) = (None, Some(now));
                     }
                 }
                 4 | 5 if !open.is_empty() => {
-                    let (fetch, began) = open
-                        .swap_remove_back(random.below(open.len() as u64) as usize)
-                        .unwrap();
-                    let number = random.below(3) as u8;
+                    let at = random.usize(..open.len());
+                    let (fetch, began) = open.swap_remove_back(at).unwrap();
+                    let number = random.u8(..3);
                     let keys = if number == 2 {
                         KeySet::default()
                     } else {

@@ -6,9 +6,8 @@ use std::sync::Arc;
 use access::oidc::{
     Limits, LogoutOf, LogoutUnderWay, LogoutWritten, Session, SessionKey, SessionRead, Sessions,
 };
+use fastrand::Rng;
 use serde_json::Map;
-
-use crate::random::Random;
 
 const START: u64 = 1_800_000_000;
 const SEEDS: u64 = 1500;
@@ -92,7 +91,7 @@ struct LogOut {
 
 struct World {
     seed: u64,
-    random: Random,
+    random: Rng,
     now: u64,
     sessions: Sessions<()>,
     logins: Vec<Login>,
@@ -109,7 +108,7 @@ impl World {
     fn new(seed: u64) -> Self {
         Self {
             seed,
-            random: Random(seed),
+            random: Rng::with_seed(seed),
             now: START,
             sessions: Sessions::default(),
             logins: Vec::new(),
@@ -119,10 +118,6 @@ impl World {
             logouts: Vec::new(),
             count: 0,
         }
-    }
-
-    fn chance(&mut self, one_in: u64) -> bool {
-        self.random.below(one_in) == 0
     }
 
     fn has_row(&self, login: usize) -> bool {
@@ -150,13 +145,12 @@ impl World {
     }
 
     fn any_login(&mut self) -> Option<usize> {
-        let count = self.logins.len() as u64;
-        (count > 0).then(|| self.random.below(count) as usize)
+        self.random.choice(0..self.logins.len())
     }
 
     fn begin(&mut self) {
         self.count += 1;
-        let kind = self.random.below(9);
+        let kind = self.random.u8(..9);
         if kind < 2 {
             let number = self.logins.len();
             self.logins.push(Login {
@@ -201,14 +195,14 @@ impl World {
     fn log_out(&mut self, login: usize) {
         let one = &self.logins[login];
         let (subject, name, key) = (one.subject(), one.name(), one.key());
-        let of = match self.random.below(4) {
+        let of = match self.random.u8(..4) {
             0 | 1 => LogoutOf::One(key),
             2 => LogoutOf::Party {
                 subject: Some(subject),
                 session: None,
             },
             _ => LogoutOf::Party {
-                subject: self.chance(2).then_some(subject),
+                subject: self.random.bool().then_some(subject),
                 session: Some(name),
             },
         };
@@ -235,7 +229,7 @@ impl World {
         if self.tasks.is_empty() {
             return;
         }
-        let at = self.random.below(self.tasks.len() as u64) as usize;
+        let at = self.random.usize(..self.tasks.len());
         let next = match self.tasks.swap_remove(at) {
             Task::Read(login, read, step) => self.read(login, read, step),
             Task::LogIn(login, read, step) => self.log_in(login, read, step),
@@ -254,7 +248,7 @@ impl World {
 
     fn read(&mut self, login: usize, read: SessionRead, step: u8) -> Option<Task> {
         // The client may leave.
-        let is_over = self.chance(20)
+        let is_over = self.random.u8(..20) == 0
             || match step {
                 0 => !self.has_row(login),
                 1 | 2 => self.is_noted(login, step == 1),
@@ -305,9 +299,9 @@ impl World {
             self.sessions.end_logout(&one.logout, written);
             return None;
         };
-        let has_failed = self.chance(8);
+        let has_failed = self.random.u8(..8) == 0;
         // What has failed may be there all the same.
-        if !has_failed || self.chance(2) {
+        if !has_failed || self.random.bool() {
             self.disk.push(change);
         }
         if !has_failed {
@@ -319,8 +313,7 @@ impl World {
 
     /// Ends the process. What was not answered may be on the disk, or the first part of it.
     fn restart(&mut self) {
-        let open = (self.disk.len() - self.kept) as u64;
-        let kept = self.kept + self.random.below(open + 1) as usize;
+        let kept = self.random.usize(self.kept..=self.disk.len());
         self.disk.truncate(kept);
         self.kept = kept;
         self.sessions = Sessions::default();
@@ -348,8 +341,8 @@ fn who_has_logged_out_is_out_in_every_order() {
     for seed in 0..SEEDS {
         let mut world = World::new(seed);
         for _ in 0..STEPS {
-            world.now += world.random.below(2);
-            match world.random.below(60) {
+            world.now += world.random.u64(..2);
+            match world.random.u8(..60) {
                 0 => world.restart(),
                 1..=25 => world.begin(),
                 _ => world.go_on(),

@@ -15,7 +15,6 @@ mod key_source;
 mod keys;
 mod logouts;
 mod oidc;
-mod random;
 mod signed_body;
 mod signer;
 mod sigv4;

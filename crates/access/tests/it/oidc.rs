@@ -10,10 +10,10 @@ use access::oidc::{
     with_parameters,
 };
 use access::sealer::Sealer;
+use fastrand::Rng;
 use serde_json::{Value, json};
 
 use crate::issuer::{AUDIENCE, ISSUER, NOW, Signer, claims, issuer};
-use crate::random::Random;
 
 const RS256: Signer<'_> = Signer::Rsa(Algorithm::Rs256);
 
@@ -736,7 +736,7 @@ struct Known {
 #[test]
 fn the_session_table_agrees_with_a_plain_list() {
     for seed in 0..200 {
-        let mut random = Random(seed);
+        let mut random = Rng::with_seed(seed);
         let limits = Limits {
             idle: 40,
             count_max: 8,
@@ -745,13 +745,13 @@ fn the_session_table_agrees_with_a_plain_list() {
         let (mut sessions, mut list) = (Sessions::default(), Vec::<Known>::new());
         let mut now = NOW;
         for _ in 0..400 {
-            now += random.below(12);
-            let name = random.below(12);
+            now += random.u64(..12);
+            let name = random.u64(..12);
             let key = Session::key(&name.to_be_bytes());
             let subject = format!("user {}", name % 3);
-            match random.below(6) {
+            match random.u8(..6) {
                 0 | 1 => {
-                    let ends = now + 1 + random.below(200);
+                    let ends = now + random.u64(1..=200);
                     let whole = session(&subject, Some(&name.to_string()), ends);
                     let gone = put(&mut sessions, (key, whole, name), now, limits);
                     list.retain(|it| {

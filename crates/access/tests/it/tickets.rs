@@ -3,8 +3,7 @@
 use std::time::{Duration, Instant};
 
 use access::tickets::{Bounds, Grant, NotTaken, Refusal, Secret, TICKET_LIFETIME, Tickets};
-
-use crate::random::Random;
+use fastrand::Rng;
 
 fn grant(bytes: usize) -> Grant {
     Grant {
@@ -35,10 +34,10 @@ struct Given {
 fn a_ticket_is_taken_once_in_its_time_and_bounds_hold() {
     let (mut taken, mut used, mut full, mut too_many) = (0, 0, 0, 0);
     for seed in 0..3_000 {
-        let mut random = Random(seed);
+        let mut random = Rng::with_seed(seed);
         let bounds = Bounds {
-            tickets_max: usize::try_from(1 + random.below(8)).unwrap(),
-            per_caller_max: usize::try_from(1 + random.below(3)).unwrap(),
+            tickets_max: random.usize(1..=8),
+            per_caller_max: random.usize(1..=3),
             bytes_max: grant(0).bytes() * 4,
         };
         let begin = Instant::now();
@@ -48,11 +47,11 @@ fn a_ticket_is_taken_once_in_its_time_and_bounds_hold() {
         let mut numbers = 0;
         for step in 0..60 {
             let context = format!("seed {seed}, step {step}");
-            match random.below(4) {
+            match random.u8(..4) {
                 0 | 1 => {
                     numbers += 1;
-                    let caller = random.below(4);
-                    let grant = grant(usize::try_from(random.below(200)).unwrap());
+                    let caller = random.u64(..4);
+                    let grant = grant(random.usize(..200));
                     let bytes = grant.bytes();
                     let of_caller: Vec<&Given> =
                         model.iter().filter(|it| it.caller == caller).collect();
@@ -83,11 +82,11 @@ fn a_ticket_is_taken_once_in_its_time_and_bounds_hold() {
                     }
                 }
                 2 => {
-                    let number = random.below(numbers + 2);
+                    let number = random.u64(..numbers + 2);
                     let known = model.iter_mut().find(|it| it.number == number);
                     let ticket = secret(number).text();
                     let is_unused = known.as_ref().is_some_and(|it| !it.is_used);
-                    if random.below(4) == 0 {
+                    if random.u8(..4) == 0 {
                         let result = tickets.take(ticket.as_bytes(), "/topics", now);
                         let is_elsewhere = result == Err(NotTaken::Elsewhere);
                         assert!(result.is_err() && is_elsewhere == is_unused, "{context}");
@@ -107,7 +106,7 @@ fn a_ticket_is_taken_once_in_its_time_and_bounds_hold() {
                     }
                 }
                 _ => {
-                    now += Duration::from_millis(random.below(20_000));
+                    now += Duration::from_millis(random.u64(..20_000));
                     model.retain(|it| it.end > now);
                 }
             }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use fastrand::Rng;
 use message::Headers;
 
 use super::*;
@@ -25,18 +26,6 @@ fn limiter(windows: &[WindowSettings], patience: Patience) -> (Arc<KeptLimits>, 
     let place = StateKey::shared("test", "limit");
     let limiter = KeptLimits::limiter(&states, place, &settings);
     (KeptLimits::of(&states), limiter)
-}
-
-/// The same numbers for the same seed.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, most: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % most
-    }
 }
 
 /// Every unit that a caller has been given: a request is let in when no time up to now has more
@@ -64,30 +53,29 @@ fn a_limit_does_what_a_model_does_that_keeps_every_request() {
     let seconds = Duration::from_secs;
     let mut admitted = 0;
     for seed in 1..=40 {
-        let mut random = Random(seed * 0x9E37_79B9);
+        let mut random = Rng::with_seed(seed);
         // Rates whose distances are whole ticks, so that nothing is rounded.
         let rates = [1, 2, 5, 10, 20, 100, 1000];
-        let mut rate = || rates[random.below(7) as usize];
+        let mut rate = || rates[random.usize(..7)];
         let windows = [
             window(rate(), seconds(1), 1 + rate() / 3),
             window(rate() * 60, seconds(60), 40),
         ];
         let (kept, limiter) = limiter(&windows, Patience::default());
-        let mut random = Random(seed);
         let origin = Instant::now();
         let mut now = 0;
         let mut models: Vec<Model> = (0..3).map(|_| Model::default()).collect();
         for _ in 0..600 {
-            now += random.below(60_000_000);
-            let number = random.below(3) as usize;
-            let units = 1 + random.below(3).min(windows[0].burst - 1);
+            now += random.u64(..60_000_000);
+            let number = random.usize(..3);
+            let units = 1 + random.u64(..3).min(windows[0].burst - 1);
             let caller = kept.hash(Id::Value(&[number as u8]));
             let at = origin + Duration::from_nanos(now);
             let model = &mut models[number];
             let expected = windows.iter().all(|it| model.has_room(*it, now, units));
             let taken = limiter.take(caller, units, at).is_ok();
             assert_eq!(taken, expected, "seed {seed} at {now}");
-            match taken && random.below(5) == 0 {
+            match taken && random.u8(..5) == 0 {
                 true => limiter.give_back(caller, units),
                 false if taken => model.0.push((now, units)),
                 false => {}

@@ -1,5 +1,7 @@
 //! Trees and their places, and YAML that is broken or hostile.
 
+use fastrand::Rng;
+
 use super::*;
 use crate::codes::Code;
 
@@ -154,20 +156,14 @@ fn depth_and_number_of_values_are_bounded() {
 fn random_bytes_and_mutations_never_panic() {
     let sample =
         "flow: a\nfrom: { http: 'GET /x' }\nsteps:\n  - &s reply: { body: \"ü\\n\" }\n  - *s\n";
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut random = |below: usize| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 32) as usize % below
-    };
+    let mut random = Rng::with_seed(0x9e37_79b9_7f4a_7c15);
     for _ in 0..20_000 {
         let mut bytes = sample.as_bytes().to_vec();
-        for _ in 0..=random(4) {
-            let at = random(bytes.len());
-            match random(3) {
-                0 => bytes[at] = random(256) as u8,
-                1 => bytes.insert(at, b"{}[]&*!|>'\"%@`#,:-?\t\n \0"[random(23)]),
+        for _ in 0..random.u8(1..=4) {
+            let at = random.usize(..bytes.len());
+            match random.u8(..3) {
+                0 => bytes[at] = random.u8(..),
+                1 => bytes.insert(at, b"{}[]&*!|>'\"%@`#,:-?\t\n \0"[random.usize(..23)]),
                 _ => bytes.truncate(at.max(1)),
             }
         }

@@ -38,18 +38,15 @@ pub(super) fn order<T, E>(
 
 #[cfg(test)]
 mod tests {
+    use fastrand::Rng;
+
     use super::*;
 
     #[test]
     fn it_sorts_stably() {
-        let mut seed = 7_u32;
+        let mut random = Rng::with_seed(7);
         for length in 0..200 {
-            let items: Vec<(u32, usize)> = (0..length)
-                .map(|at| {
-                    seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-                    (seed >> 28, at)
-                })
-                .collect();
+            let items: Vec<(u32, usize)> = (0..length).map(|at| (random.u32(..16), at)).collect();
             let order = order(&items, |a, b| Ok::<_, ()>(a.0.cmp(&b.0))).unwrap();
             let sorted: Vec<_> = order.into_iter().map(|at| items[at]).collect();
             assert!(sorted.is_sorted());

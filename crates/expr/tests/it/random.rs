@@ -1,6 +1,7 @@
 //! Expressions of random tokens: none crashes, and the two ways to evaluate agree.
 
 use expr::{EvalErrorKind, Expression, Limits, Template};
+use fastrand::Rng;
 
 use super::support::{World, parsed};
 
@@ -134,20 +135,17 @@ fn random_expressions_end_and_agree() {
         until: None,
         at_once: false,
     };
-    let mut seed: u64 = match std::env::var("SEED") {
+    let seed: u64 = match std::env::var("SEED") {
         Ok(seed) => seed.parse().unwrap(),
         Err(_) => 1,
     };
-    let mut next = |below: usize| {
-        seed ^= seed << 13;
-        seed ^= seed >> 7;
-        seed ^= seed << 17;
-        (seed >> 11) as usize % below
-    };
+    let mut random = Rng::with_seed(seed);
     let mut compiled = 0;
     for _ in 0..30_000 {
-        let length = 1 + next(9);
-        let code: Vec<&str> = (0..length).map(|_| TOKENS[next(TOKENS.len())]).collect();
+        let length = random.u8(1..=9);
+        let code: Vec<&str> = (0..length)
+            .map(|_| TOKENS[random.usize(..TOKENS.len())])
+            .collect();
         let code = code.join(" ");
         let _ = Template::compile(&format!("a${{{code}}}"), &World);
         let Ok(expression) = Expression::compile(&code, &World) else {

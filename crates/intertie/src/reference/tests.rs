@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use component::definition::Surroundings;
 use component::state::States;
 use config::{CodeInfo, Report, Sources};
+use fastrand::Rng;
 
 use super::files;
 use crate::load::TABLE;
@@ -323,21 +324,8 @@ fn the_schema_takes_what_the_loader_takes() {
     }
 }
 
-/// A small generator (Steele, Lea, Flood: SplitMix64) with a fixed seed.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut bits = self.0;
-        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((bits ^ (bits >> 31)) % bound.max(1) as u64) as usize
-    }
-}
-
 /// One random change: bytes replaced, taken out, put in or moved.
-fn mutate(text: &mut Vec<u8>, random: &mut Random) {
+fn mutate(text: &mut Vec<u8>, random: &mut Rng) {
     const PIECES: &[&str] = &[
         "{",
         "}",
@@ -377,18 +365,18 @@ fn mutate(text: &mut Vec<u8>, random: &mut Random) {
         "${ $env.X }",
         "\r",
     ];
-    let at = random.below(text.len() + 1);
-    let length = random.below(12).min(text.len() - at);
-    let piece = match random.below(4) {
+    let at = random.usize(..=text.len());
+    let length = random.usize(..12).min(text.len() - at);
+    let piece = match random.u8(..4) {
         0 => Vec::new(),
         1 => text[at..at + length].iter().rev().copied().collect(),
         2 => {
-            let from = random.below(text.len());
+            let from = random.usize(..text.len().max(1));
             text[from..(from + 20).min(text.len())].to_vec()
         }
-        _ => PIECES[random.below(PIECES.len())].as_bytes().to_vec(),
+        _ => PIECES[random.usize(..PIECES.len())].as_bytes().to_vec(),
     };
-    let replaced = if random.below(2) == 0 { length } else { 0 };
+    let replaced = if random.bool() { length } else { 0 };
     text.splice(at..at + replaced, piece);
 }
 
@@ -406,11 +394,11 @@ fn no_mutation_of_an_example_makes_the_loader_panic() {
                 .map(str::to_owned),
         );
     }
-    let mut random = Random(7);
+    let mut random = Rng::with_seed(7);
     let (mut sound, mut broken) = (0, 0);
     for round in 0..4000 {
         let mut text = seeds[round % seeds.len()].clone().into_bytes();
-        for _ in 0..=random.below(6) {
+        for _ in 0..random.u8(1..=6) {
             mutate(&mut text, &mut random);
         }
         match codes("mutated", &String::from_utf8_lossy(&text)).is_empty() {

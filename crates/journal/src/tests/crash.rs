@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 use bytes::Bytes;
+use fastrand::Rng;
 
-use super::sim::{Random, SimDisk};
+use super::sim::SimDisk;
 use super::waiting::{soon, wait, wait_all};
 use crate::outbox::{Delivery, Options, Order, Outbox, Room, Settle};
 
@@ -33,7 +34,7 @@ enum Known {
 }
 
 struct Model {
-    random: Random,
+    random: Rng,
     disk: SimDisk,
     /// By the number that stands in the message.
     messages: BTreeMap<u64, Known>,
@@ -62,7 +63,7 @@ fn queue(number: u64) -> &'static str {
 impl Model {
     fn new(seed: u64) -> Self {
         Self {
-            random: Random::new(seed),
+            random: Rng::with_seed(seed),
             disk: SimDisk::new(seed + 1),
             messages: BTreeMap::new(),
             ids: BTreeMap::new(),
@@ -71,7 +72,7 @@ impl Model {
     }
 
     fn append(&mut self, outbox: &Outbox) {
-        let many = 1 + self.random.below(5);
+        let many = self.random.u64(1..=5);
         let numbers: Vec<u64> = (0..many).map(|at| self.count + at).collect();
         self.count += many;
         let key = |number: u64| Bytes::from(format!("k{}", number % 3));
@@ -93,14 +94,14 @@ impl Model {
     }
 
     fn deliver(&mut self, outbox: &Outbox) {
-        let name = ["a", "b"][self.random.below(2) as usize];
+        let name = ["a", "b"][self.random.usize(..2)];
         let Some(Ok(taken)) = soon_if_any(outbox, name) else {
             return;
         };
         let taken: Vec<(Delivery, Settle)> = taken
             .into_iter()
             .map(|delivery| {
-                let how = match self.random.below(10) {
+                let how = match self.random.u8(..10) {
                     0..6 => Settle::Done,
                     6..8 => Settle::Back(Duration::ZERO),
                     _ => Settle::Bury("no".to_owned()),
@@ -174,7 +175,7 @@ impl Model {
         };
         self.check(&outbox);
         for _ in 0..steps {
-            match self.random.below(2) {
+            match self.random.u8(..2) {
                 0 => self.append(&outbox),
                 _ => self.deliver(&outbox),
             }
@@ -197,7 +198,7 @@ fn nothing_acknowledged_is_lost_at_any_crash() {
     for seed in 0..500 {
         let mut model = Model::new(seed);
         for _ in 0..5 {
-            let left = 1 + model.random.below(150);
+            let left = model.random.u64(1..=150);
             model.disk.world().left = Some(left);
             model.run(30);
             model.disk.crash();

@@ -7,8 +7,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use fastrand::Rng;
 
-use super::sim::{Random, SimDisk};
+use super::sim::SimDisk;
 use super::waiting::{wait, wait_all};
 use crate::disk::{Disk, DiskFile};
 use crate::keyed::{Change, Durability, Keyed, Place};
@@ -216,18 +217,18 @@ fn values(keyed: &Keyed) -> Values {
 }
 
 /// Some changes, and what there is with them.
-fn change(random: &mut Random, values: &Values) -> (Vec<Change>, Values) {
+fn change(random: &mut Rng, values: &Values) -> (Vec<Change>, Values) {
     let mut next = values.clone();
     let mut changes = Vec::new();
-    for _ in 0..=random.below(4) {
-        let (table, key): (Arc<str>, u64) = ("t".into(), random.below(40));
-        let value = random.next();
+    for _ in 0..random.u8(1..=4) {
+        let (table, key): (Arc<str>, u64) = ("t".into(), random.u64(..40));
+        let value = random.u64(..);
         let bytes = |number: u64| {
             let mut bytes = number.to_le_bytes().to_vec();
             bytes.resize(8 + (number % 600) as usize, 1);
             Bytes::from(bytes)
         };
-        let stays = random.holds(70);
+        let stays = random.u8(..100) < 70;
         let key_bytes = Bytes::copy_from_slice(&key.to_le_bytes());
         if stays {
             let value = bytes(value);
@@ -250,7 +251,7 @@ fn change(random: &mut Random, values: &Values) -> (Vec<Change>, Values) {
 
 /// Writes until something fails. Gives what may be there, the oldest first: what has been answered,
 /// and with what has not been.
-fn write(keyed: &Keyed, random: &mut Random, mut values: Values) -> Vec<Values> {
+fn write(keyed: &Keyed, random: &mut Rng, mut values: Values) -> Vec<Values> {
     for _ in 0..15 {
         let (changes, next) = change(random, &values);
         match wait(keyed.write(changes)) {
@@ -272,14 +273,14 @@ fn value_of(changes: &[Change]) -> u64 {
 fn nothing_acknowledged_is_lost() {
     let mut failures = 0;
     for seed in 0..60 {
-        let mut random = Random::new(seed);
+        let mut random = Rng::with_seed(seed);
         let disk = SimDisk::new(seed + 1);
         let mut may_be = vec![Values::new()];
         for _ in 0..4 {
-            match random.below(4) {
-                0 => disk.world().sync_fails = Some(random.below(20)),
-                1 => disk.world().left = Some(random.below(400)),
-                2 => disk.world().write_fails = Some(random.below(100)),
+            match random.u8(..4) {
+                0 => disk.world().sync_fails = Some(random.u64(..20)),
+                1 => disk.world().left = Some(random.u64(..400)),
+                2 => disk.world().write_fails = Some(random.u64(..100)),
                 _ => {}
             }
             if let Ok(keyed) = try_open(&disk) {
@@ -306,18 +307,18 @@ fn nothing_acknowledged_is_lost() {
 fn what_has_to_outlive_the_process_does() {
     let mut failures = 0;
     for seed in 0..120 {
-        let mut random = Random::new(seed);
+        let mut random = Rng::with_seed(seed);
         let disk = SimDisk::new(seed + 1);
         let mut may_be = vec![Values::new()];
         for _ in 0..4 {
-            match random.below(3) {
-                0 => disk.world().left = Some(random.below(300)),
-                1 => disk.world().write_fails = Some(random.below(100)),
+            match random.u8(..3) {
+                0 => disk.world().left = Some(random.u64(..300)),
+                1 => disk.world().write_fails = Some(random.u64(..100)),
                 _ => {}
             }
             if let Ok(keyed) = try_open(&disk) {
                 // It is looked at key by key, or as a whole.
-                let mut values = match random.holds(50) {
+                let mut values = match random.bool() {
                     true => may_be[0].clone(),
                     false => Values::new(),
                 };
@@ -330,7 +331,7 @@ fn what_has_to_outlive_the_process_does() {
                 }
                 may_be = vec![values.clone()];
                 for _ in 0..25 {
-                    let durability = match random.holds(80) {
+                    let durability = match random.u8(..100) < 80 {
                         true => Durability::Process,
                         false => Durability::Disk,
                     };
@@ -340,7 +341,7 @@ fn what_has_to_outlive_the_process_does() {
                         failures += 1;
                         break;
                     }
-                    let key = random.below(40);
+                    let key = random.u64(..40);
                     if let Ok(found) = wait(keyed.get("t", &key.to_le_bytes())) {
                         let found = found.map(|it| u64::from_le_bytes(*it.first_chunk().unwrap()));
                         assert_eq!(found, next.get(&key).copied(), "{seed}: {key}");
@@ -348,7 +349,7 @@ fn what_has_to_outlive_the_process_does() {
                     may_be = vec![next.clone()];
                     values = next;
                 }
-                if random.holds(50) {
+                if random.bool() {
                     wait(keyed.close());
                 }
             }
@@ -364,13 +365,13 @@ fn what_has_to_outlive_the_process_does() {
 #[test]
 fn changes_of_either_durability_keep_their_order() {
     for seed in 0..100 {
-        let mut random = Random::new(seed);
+        let mut random = Rng::with_seed(seed);
         let disk = SimDisk::new(seed + 1);
         let keyed = open(&disk);
         let mut values = Values::new();
         let mut writes = Vec::new();
         for _ in 0..40 {
-            let durability = match random.holds(70) {
+            let durability = match random.u8(..100) < 70 {
                 true => Durability::Process,
                 false => Durability::Disk,
             };
@@ -379,7 +380,7 @@ fn changes_of_either_durability_keep_their_order() {
             values = next;
         }
         assert!(wait_all(writes).into_iter().all(|it| it.is_ok()), "{seed}");
-        match random.holds(50) {
+        match random.bool() {
             true => assert_eq!(self::values(&keyed), values, "{seed}"),
             false => {
                 disk.kill();
@@ -393,7 +394,7 @@ fn changes_of_either_durability_keep_their_order() {
 #[test]
 fn what_has_to_outlive_the_machine_does_beside_what_has_not() {
     for seed in 0..200 {
-        let mut random = Random::new(seed);
+        let mut random = Rng::with_seed(seed);
         let disk = SimDisk::new(seed + 1);
         // What each key may have.
         let mut may_have: BTreeMap<u64, Vec<Option<u64>>> = BTreeMap::new();
@@ -405,16 +406,16 @@ fn what_has_to_outlive_the_machine_does_beside_what_has_not() {
                 assert!(may.contains(&found), "{seed}: {key} {found:?} of {may:?}");
                 *may = vec![found];
             }
-            for _ in 0..random.below(60) {
-                let key = random.below(10);
-                let value = random.next();
+            for _ in 0..random.u8(..60) {
+                let key = random.u64(..10);
+                let value = random.u64(..);
                 let change = Change::Put {
                     table: "t".into(),
                     key: Bytes::copy_from_slice(&key.to_le_bytes()),
                     value: Bytes::from([&value.to_le_bytes()[..], &[0; 200]].concat()),
                 };
                 let may = may_have.entry(key).or_insert_with(|| vec![None]);
-                match random.holds(80) {
+                match random.u8(..100) < 80 {
                     true => wait(keyed.write_with(vec![change], Durability::Process)).unwrap(),
                     false => {
                         wait(keyed.write(vec![change])).unwrap();
@@ -502,11 +503,11 @@ fn a_file_that_is_damaged_or_of_something_else_is_refused() {
     wait(keyed.close());
     let whole = disk.all();
     let mut refused = 0;
-    let mut random = Random::new(1);
+    let mut random = Rng::with_seed(1);
     for _ in 0..60 {
         disk.replace(whole.clone());
-        let at = random.below(whole[0].1.len() as u64) as usize;
-        disk.world().flip(1, at, random.below(8) as u8);
+        let at = random.usize(..whole[0].1.len());
+        disk.world().flip(1, at, random.u8(..8));
         match try_open(&disk) {
             Err(error) => {
                 assert!(error.to_string().contains("data/keyed.redb"), "{error}");

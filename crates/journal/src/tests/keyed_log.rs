@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::thread;
 
 use bytes::Bytes;
+use fastrand::Rng;
 
 use super::keyed::{bytes, get, open, put, try_open};
-use super::sim::{Random, SimDisk};
+use super::sim::SimDisk;
 use super::waiting::{soon, wait};
 use crate::keyed::testing::old_folder;
 use crate::keyed::{Change, Durability, Keyed};
@@ -243,22 +244,22 @@ fn found_of(keyed: &Keyed, may_have: &mut MayHave, seed: u64) {
 fn nothing_is_lost_or_comes_back_while_commits_are_under_way() {
     let mut failures = 0;
     for seed in 0..150 {
-        let mut random = Random::new(seed);
+        let mut random = Rng::with_seed(seed);
         let disk = SimDisk::new(seed + 1);
         let mut may_have = MayHave::new();
         for _ in 0..4 {
             let keyed = open(&disk);
             found_of(&keyed, &mut may_have, seed);
             put_quick(&keyed, "first", "1").unwrap();
-            match random.below(4) {
-                0 => disk.world().write_fails = Some(random.below(80)),
+            match random.u8(..4) {
+                0 => disk.world().write_fails = Some(random.u64(..80)),
                 1 => disk.world().cut_fails = true,
                 _ => {}
             }
             let mut beside = Vec::new();
-            for _ in 0..random.below(60) {
-                let value = format!("{}{}", random.next(), "v".repeat(150));
-                match random.below(12) {
+            for _ in 0..random.u8(..60) {
+                let value = format!("{}{}", random.u64(..), "v".repeat(150));
+                match random.u8(..12) {
                     0 => disk.world().is_sync_held = true,
                     1 | 2 => disk.world().is_sync_held = false,
                     3 | 4 => {
@@ -274,7 +275,7 @@ fn nothing_is_lost_or_comes_back_while_commits_are_under_way() {
                         drop(thread::spawn(move || wait(keyed.scan("t", b"", None, 9))));
                     }
                     _ => {
-                        let key = format!("quick{}", random.below(8));
+                        let key = format!("quick{}", random.u8(..8));
                         let may = may_have.entry(key.clone()).or_insert(vec![None]);
                         may.push(Some(value.clone()));
                         let changes = vec![change("t", &key, &value)];
@@ -297,7 +298,7 @@ fn nothing_is_lost_or_comes_back_while_commits_are_under_way() {
                     }
                 }
             }
-            if random.holds(30) {
+            if random.u8(..100) < 30 {
                 disk.kill();
             }
             disk.world().is_sync_held = false;
@@ -309,7 +310,7 @@ fn nothing_is_lost_or_comes_back_while_commits_are_under_way() {
                 }
                 may.push(Some(value));
             }
-            match random.holds(50) {
+            match random.bool() {
                 true => wait(keyed.close()),
                 false => drop(keyed),
             }
@@ -327,15 +328,15 @@ fn nothing_is_lost_or_comes_back_while_commits_are_under_way() {
 fn oldest_changes_outlive_the_machine_without_a_gap() {
     let (mut all, mut lost) = (0, 0);
     for seed in 0..150 {
-        let mut random = Random::new(seed);
+        let mut random = Rng::with_seed(seed);
         let disk = SimDisk::new(seed + 1);
         let keyed = open(&disk);
         // What comes first waits for the disk.
         put_quick(&keyed, "0", "").unwrap();
         let (mut written, mut committed) = (1, 0);
         let mut commit = None;
-        for _ in 0..random.below(50) + 1 {
-            match random.below(8) {
+        for _ in 0..random.u8(1..=50) {
+            match random.u8(..8) {
                 0 if commit.is_none() => {
                     disk.world().is_sync_held = true;
                     let mut scan = Box::pin(keyed.scan("t", b"", None, 1));
@@ -353,7 +354,7 @@ fn oldest_changes_outlive_the_machine_without_a_gap() {
                     }
                 }
                 _ => {
-                    let value = "v".repeat(random.below(200) as usize);
+                    let value = "v".repeat(random.usize(..200));
                     put_quick(&keyed, &format!("{written}"), &value).unwrap();
                     written += 1;
                 }

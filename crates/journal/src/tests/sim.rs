@@ -5,35 +5,13 @@ use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use fastrand::Rng;
+
 use crate::disk::{Disk, DiskFile, LowSpace};
 
 const SECTOR: u64 = 512;
 /// The number of the manifest among the files.
 const MANIFEST: u64 = u64::MAX;
-
-/// Numbers that look like chance and are the same again for the same seed.
-pub struct Random(u64);
-
-impl Random {
-    pub fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    pub fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 11
-    }
-
-    pub fn below(&mut self, end: u64) -> u64 {
-        self.next() % end.max(1)
-    }
-
-    pub fn holds(&mut self, percent: u64) -> bool {
-        self.below(100) < percent
-    }
-}
 
 enum Change {
     Write(u64, Vec<u8>),
@@ -56,7 +34,7 @@ pub struct World {
     files: BTreeMap<u64, SimFile>,
     /// Removed files whose names may still be on the disk.
     removed: BTreeMap<u64, SimFile>,
-    random: Random,
+    random: Rng,
     /// After how many operations everything stops.
     pub left: Option<u64>,
     /// How many calls of `fsync` from now one fails.
@@ -96,7 +74,7 @@ impl SimDisk {
         Self(Arc::new(Mutex::new(World {
             files: BTreeMap::new(),
             removed: BTreeMap::new(),
-            random: Random::new(seed),
+            random: Rng::with_seed(seed),
             left: None,
             sync_fails: None,
             write_fails: None,
@@ -192,12 +170,11 @@ impl World {
         self.crashes += 1;
         let random = &mut self.random;
         for (number, file) in std::mem::take(&mut self.removed) {
-            if random.holds(50) {
+            if random.bool() {
                 self.files.insert(number, file);
             }
         }
-        self.files
-            .retain(|_, file| file.is_named || random.holds(50));
+        self.files.retain(|_, file| file.is_named || random.bool());
         for file in self.files.values_mut() {
             file.crash(random);
         }
@@ -260,12 +237,12 @@ impl SimFile {
     /// Of what was not synced each sector may be there or not, in whatever order it was written;
     /// or only what was before some place; or parts of sectors; or something else stands there.
     /// No later `fsync` writes what is left out.
-    fn lose(&mut self, random: &mut Random) {
+    fn lose(&mut self, random: &mut Rng) {
         let mut sizes = vec![self.durable.len() as u64];
         let changes = std::mem::take(&mut self.pending);
-        let mode = random.below(6);
-        let likely = [10, 50, 90][random.below(3) as usize];
-        let cut = random.below(changes.len() as u64 + 1) as usize;
+        let mode = random.u8(..6);
+        let likely = [10, 50, 90][random.usize(..3)];
+        let cut = random.usize(..=changes.len());
         for (at, change) in changes.into_iter().enumerate() {
             match change {
                 Change::Truncate(size) => sizes.push(size),
@@ -275,22 +252,22 @@ impl SimFile {
                     let mut place = start;
                     while place < end {
                         let next = match mode {
-                            4 => place + 1 + random.below(SECTOR),
+                            4 => place + random.u64(1..=SECTOR),
                             _ => (place / SECTOR + 1) * SECTOR,
                         };
                         let next = next.min(end);
                         let is_kept = match mode {
                             0 => true,
                             1 => false,
-                            2 => at < cut || (at == cut && random.holds(50)),
-                            _ => random.holds(likely),
+                            2 => at < cut || (at == cut && random.bool()),
+                            _ => random.u8(..100) < likely,
                         };
                         let part = &bytes[(place - start) as usize..(next - start) as usize];
                         if is_kept {
                             put(&mut self.durable, place, part);
                         } else if mode == 5 && place >= self.durable.len() as u64 {
                             // What was there before is not lost with what should replace it.
-                            let noise: Vec<u8> = part.iter().map(|_| random.next() as u8).collect();
+                            let noise: Vec<u8> = part.iter().map(|_| random.u8(..)).collect();
                             put(&mut self.durable, place, &noise);
                         }
                         place = next;
@@ -298,16 +275,14 @@ impl SimFile {
                 }
             }
         }
-        let size = match random.holds(70) {
+        let size = match random.u8(..100) < 70 {
             true => sizes.last().copied(),
-            false => sizes
-                .get(random.below(sizes.len() as u64) as usize)
-                .copied(),
+            false => random.choice(&sizes).copied(),
         };
         self.durable.resize(size.unwrap_or(0) as usize, 0);
     }
 
-    fn crash(&mut self, random: &mut Random) {
+    fn crash(&mut self, random: &mut Rng) {
         self.lose(random);
         self.seen = self.durable.clone();
         self.is_named = true;
@@ -463,7 +438,7 @@ impl DiskFile for Open {
                 false => bytes.len() - (grown - free) as usize,
             };
             if begun.is_err() || world.write_fails() {
-                fits = world.random.below(bytes.len() as u64) as usize;
+                fits = world.random.usize(..bytes.len().max(1));
             }
             let part = &bytes[..fits];
             put(&mut file.seen, at, part);
@@ -514,7 +489,7 @@ impl DiskFile for Open {
             }
             file.durable.resize(file.seen.len(), 0);
             // The power may go between the work and the answer.
-            match world.goes_off() && world.random.holds(50) {
+            match world.goes_off() && world.random.bool() {
                 true => Err(io::Error::other("the power is off")),
                 false => Ok(()),
             }

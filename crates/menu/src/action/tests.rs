@@ -2,6 +2,8 @@
 
 use std::collections::HashSet;
 
+use fastrand::Rng;
+
 use super::*;
 
 fn action(id: &str, progress: Progress) -> Action {
@@ -208,19 +210,16 @@ impl World {
 
 #[test]
 fn no_schedule_begins_an_action_twice_unasked() {
-    for seed in 0..2000_u64 {
-        let mut random = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    for seed in 0..2000 {
+        let mut random = Rng::with_seed(seed);
         let mut world = World::default();
         for _ in 0..60 {
-            random ^= random << 13;
-            random ^= random >> 7;
-            random ^= random << 17;
-            let phone = (random >> 8) as usize % 2;
+            let phone = random.usize(..2);
             // What a phone has heard is kept behind its request, mostly.
-            if (random >> 16).is_multiple_of(3) {
+            if random.u8(..3) == 0 {
                 world.kept = world.heard.clone();
             }
-            match random % 9 {
+            match random.u8(..9) {
                 0 | 1 => world.come(phone, At::Screen("buy")),
                 2 => world.come(phone, At::Screen("sell")),
                 3 => world.come(phone, At::Elsewhere),

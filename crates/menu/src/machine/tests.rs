@@ -1,5 +1,7 @@
 //! The state machine under requests that are repeated, late or foreign.
 
+use fastrand::Rng;
+
 use super::*;
 
 fn typed(text: &str) -> SessionEvent {
@@ -47,31 +49,19 @@ impl Driven {
     }
 }
 
-pub(crate) struct Random(pub u64);
-
-impl Random {
-    pub(crate) fn below(&mut self, end: u64) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1);
-        (self.0 >> 33) % end
-    }
-}
-
 /// However requests are repeated and come late, each input is acted on once and in order, and the
 /// request that is repeated gets the answer that it had.
 #[test]
 fn repeated_and_late_requests_are_not_acted_on_twice() {
     const INPUTS: [&str; 8] = ["1", "50", "*", "1*2", "**", "", "0", "é*"];
     for seed in 0..2000 {
-        let mut random = Random(seed);
+        let mut random = Rng::with_seed(seed);
         let mut driven = Driven::default();
         let mut texts = vec![String::new()];
         let mut expected = vec!["*123#".to_owned()];
         driven.take(&typed(""), false);
         for _ in 0..12 {
-            let input = INPUTS[random.below(INPUTS.len() as u64) as usize];
+            let input = INPUTS[random.usize(..INPUTS.len())];
             // With nothing typed before, an empty input cannot be told from the first request.
             let before = texts.last().unwrap().clone();
             if input.is_empty() && before.is_empty() {
@@ -81,7 +71,7 @@ fn repeated_and_late_requests_are_not_acted_on_twice() {
                 "" => input.to_owned(),
                 before => format!("{before}*{input}"),
             };
-            let is_secret = random.below(4) == 0;
+            let is_secret = random.u8(..4) == 0;
             assert_eq!(
                 driven.take(&typed(&text), is_secret),
                 Received::Typed(input.to_owned()),
@@ -90,8 +80,8 @@ fn repeated_and_late_requests_are_not_acted_on_twice() {
             expected.push(input.to_owned());
             texts.push(text);
             let answer = driven.heard.clone().unwrap().answer.unwrap();
-            for _ in 0..random.below(3) {
-                let old = &texts[random.below(texts.len() as u64) as usize];
+            for _ in 0..random.u8(..3) {
+                let old = &texts[random.usize(..texts.len())];
                 let again = driven.take(&typed(old), false);
                 assert_eq!(again, Received::Again(answer.clone()), "seed {seed}: {old}");
             }

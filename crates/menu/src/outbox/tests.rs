@@ -6,9 +6,9 @@ use std::rc::Rc;
 use std::task::{Context, Waker};
 
 use component::testing::FakeServices;
+use fastrand::Rng;
 
 use super::*;
-use crate::machine::tests::Random;
 
 const SESSIONS: u64 = 3;
 
@@ -69,7 +69,7 @@ fn send<'a>(
 #[test]
 fn screens_leave_in_order_and_the_newest_always() {
     for seed in 0..500 {
-        let mut random = Random(seed);
+        let mut random = Rng::with_seed(seed);
         let services = FakeServices::default();
         let outbox = Outbox::default();
         let phones: Vec<Rc<Phone>> = (0..SESSIONS).map(|_| Rc::default()).collect();
@@ -78,28 +78,27 @@ fn screens_leave_in_order_and_the_newest_always() {
         let mut context = Context::from_waker(Waker::noop());
         for turn in 0..200 {
             let is_last_part = turn >= 120;
-            match random.below(8) {
+            match random.u8(..8) {
                 0 | 1 if !is_last_part => {
-                    let session = random.below(SESSIONS);
+                    let session = random.u64(..SESSIONS);
                     newest[session as usize] += 1;
                     let number = newest[session as usize];
                     let sending = Sending {
                         phone: Rc::clone(&phones[session as usize]),
                         number,
-                        left: 1 + random.below(20),
+                        left: random.u64(1..=20),
                         has_begun: false,
                     };
                     let queued = outbox.add(key(session));
                     tasks.push((session, number, send(&services, queued, sending)));
                 }
-                2 if !tasks.is_empty() && random.below(4) == 0 => {
-                    let (session, number, _) =
-                        tasks.swap_remove(random.below(tasks.len() as u64) as usize);
+                2 if !tasks.is_empty() && random.u8(..4) == 0 => {
+                    let (session, number, _) = tasks.swap_remove(random.usize(..tasks.len()));
                     dropped.push((session, number));
                 }
                 3 => services.pass(Duration::from_millis(200)),
                 _ if !tasks.is_empty() => {
-                    let at = random.below(tasks.len() as u64) as usize;
+                    let at = random.usize(..tasks.len());
                     if tasks[at].2.as_mut().poll(&mut context).is_ready() {
                         drop(tasks.swap_remove(at));
                     }

@@ -1,23 +1,8 @@
 //! Random texts, limits and alphabets; and lengths that are known.
 
+use fastrand::Rng;
+
 use super::*;
-
-/// A generator of numbers with a seed, so that a failure can be repeated (SplitMix64).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut word = self.0;
-        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((word ^ (word >> 31)) % end as u64) as usize
-    }
-
-    fn choose<'a>(&mut self, from: &[&'a str]) -> &'a str {
-        from[self.below(from.len())]
-    }
-}
 
 /// What texts are made of: plain, escaped, wide, combined and joined.
 const ALPHABETS: &[&[&str]] = &[
@@ -27,26 +12,28 @@ const ALPHABETS: &[&[&str]] = &[
     &["a", "e\u{301}", "👍🏽", "👩‍👩‍👧", "🇰🇪", " ", "\r\n", "नि"],
 ];
 
-fn random_text(random: &mut Random) -> String {
-    let alphabet = ALPHABETS[random.below(ALPHABETS.len())];
-    let length = random.below(600);
-    (0..length).map(|_| random.choose(alphabet)).collect()
+fn random_text(random: &mut Rng) -> String {
+    let alphabet = ALPHABETS[random.usize(..ALPHABETS.len())];
+    let length = random.usize(..600);
+    (0..length)
+        .map(|_| alphabet[random.usize(..alphabet.len())])
+        .collect()
 }
 
 /// No page is longer than its limit, pages joined are the text, and no grapheme cluster is split.
 #[test]
 fn pages_of_random_texts_keep_their_limits() {
     for seed in 0..300 {
-        let mut random = Random(seed);
+        let mut random = Rng::with_seed(seed);
         let text = random_text(&mut random);
-        let septets = SEPTETS_MIN + random.below(SEPTETS_MAX - SEPTETS_MIN + 1);
-        let line_break = 1 + random.below(2);
+        let septets = random.usize(SEPTETS_MIN..=SEPTETS_MAX);
+        let line_break = random.usize(1..=2);
         let limit = Limit::new(septets).unwrap().with_line_breaks(line_break);
         let footers = Footers {
-            more: random.choose(&["98. More", "98. Zaidi", "98", "9. ∞"]),
-            back: random.choose(&["99. Back", "0", "00. ←"]),
-            first: random.choose(&["", "#. Up"]),
-            always: random.choose(&["", "", "0. Out"]),
+            more: ["98. More", "98. Zaidi", "98", "9. ∞"][random.usize(..4)],
+            back: ["99. Back", "0", "00. ←"][random.usize(..3)],
+            first: ["", "#. Up"][random.usize(..2)],
+            always: ["", "", "0. Out"][random.usize(..3)],
             ends: false,
         };
         let has_room = footers.leave_room(limit);

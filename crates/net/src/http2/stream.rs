@@ -332,20 +332,21 @@ impl ResetHere {
 mod tests {
     use std::collections::BTreeSet;
 
+    use fastrand::Rng;
+
     use super::*;
 
     #[test]
     fn streams_are_found_whatever_was_removed() {
         let mut streams = Streams::new();
         let mut known = BTreeSet::new();
-        let (mut seed, mut next) = (7u32, 1);
+        let (mut random, mut next) = (Rng::with_seed(7), 1);
         for _ in 0..20_000 {
-            seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            if known.len() < 200 && seed >> 31 == 0 {
-                next += 2 * (1 + (seed >> 8) % 40);
+            if known.len() < 200 && random.bool() {
+                next += 2 * random.u32(1..=40);
                 streams.insert(next).append(b"x");
                 known.insert(next);
-            } else if let Some(&id) = known.iter().nth((seed >> 8) as usize % 200) {
+            } else if let Some(&id) = known.iter().nth(random.usize(..200)) {
                 streams.remove(id);
                 known.remove(&id);
                 assert!(streams.get(id).is_none());

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
+use fastrand::Rng;
 use tokio::time::Instant;
 
 use super::permits::NextInLine;
@@ -23,21 +24,6 @@ const IDLE_TIME: Duration = Duration::from_secs(5);
 const QUEUE_TIME: Duration = Duration::from_millis(400);
 const TENURE: Duration = Duration::from_millis(100);
 const IDLE_HOLD: Duration = Duration::from_millis(10);
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % end
-    }
-
-    fn one_in(&mut self, of: usize) -> bool {
-        self.below(of) == 0
-    }
-}
 
 /// Counts itself and holds its permit, as a connection does.
 struct FakeConnection {
@@ -162,7 +148,7 @@ struct Worker {
 }
 
 struct World {
-    random: Random,
+    random: Rng,
     now: Instant,
     workers: Vec<Worker>,
     permits: Vec<Arc<Permits>>,
@@ -178,16 +164,16 @@ struct World {
 
 impl World {
     fn new(seed: u64) -> Self {
-        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-        let endpoints = 1 + random.below(2);
-        let may_h2 = random.one_in(2);
-        let may_h1 = !may_h2 || !random.one_in(4);
+        let mut random = Rng::with_seed(seed);
+        let endpoints = random.usize(1..=2);
+        let may_h2 = random.bool();
+        let may_h1 = !may_h2 || random.u8(..4) > 0;
         let limits: Vec<_> = (0..endpoints).map(|_| limit(&mut random)).collect();
         let permits: Vec<_> = limits.iter().map(|limit| Permits::new(*limit)).collect();
         let queue = Arc::<QueueCount>::default();
-        let queue_max = 1 + random.below(6);
+        let queue_max = random.usize(1..=6);
         let pool_limits = PoolLimits {
-            idle_count: 1 + random.below(3),
+            idle_count: random.usize(1..=3),
             idle_time: IDLE_TIME,
             queue: queue_max,
             queue_time: QUEUE_TIME,
@@ -227,11 +213,11 @@ impl World {
     }
 
     fn step(&mut self) {
-        let at = self.random.below(2);
-        if self.random.one_in(4) {
+        let at = self.random.usize(..2);
+        if self.random.u8(..4) == 0 {
             self.now += Duration::from_millis(4);
         }
-        match self.random.below(20) {
+        match self.random.u8(..20) {
             0..=5 => self.request(at),
             6..=8 => self.receive(at),
             9 => self.cancel(at),
@@ -252,12 +238,12 @@ impl World {
             Demand::Exclusive,
             Demand::FreshExclusive,
         ];
-        let demand = demands[self.random.below(demands.len())];
+        let demand = demands[self.random.usize(..demands.len())];
         let own = &mut self.workers[worker];
         let may_h1 = own.pool.members[0].may_h1;
         let demand = if may_h1 { demand } else { Demand::Any };
         let count = self.permits.len();
-        let first = self.random.below(count);
+        let first = self.random.usize(..count);
         let by_turn = (0..count).map(|at| (first + at) % count);
         let with_room = by_turn.clone().find(|at| own.pool.has_room(*at));
         let at = with_room.unwrap_or(first);
@@ -285,7 +271,7 @@ impl World {
     fn receive(&mut self, worker: usize) {
         let own = &mut self.workers[worker];
         if !own.waiting.is_empty() {
-            let index = self.random.below(own.waiting.len());
+            let index = self.random.usize(..own.waiting.len());
             own.receive(index);
         }
     }
@@ -293,7 +279,7 @@ impl World {
     fn cancel(&mut self, worker: usize) {
         let own = &mut self.workers[worker];
         if !own.waiting.is_empty() {
-            let index = self.random.below(own.waiting.len());
+            let index = self.random.usize(..own.waiting.len());
             let id = own.waiting.swap_remove(index);
             own.pool.cancel(id, self.now);
             own.collect();
@@ -305,12 +291,12 @@ impl World {
         if own.lent.is_empty() {
             return;
         }
-        let index = self.random.below(own.lent.len());
+        let index = self.random.usize(..own.lent.len());
         match own.lent.swap_remove(index) {
             Lent::Stream(link) => link.end_stream(),
-            Lent::Connection(_, connection) if self.random.one_in(4) => drop(connection),
+            Lent::Connection(_, connection) if self.random.u8(..4) == 0 => drop(connection),
             Lent::Connection(at, connection) => {
-                if self.random.one_in(4) {
+                if self.random.u8(..4) == 0 {
                     self.idle_ones.push(Rc::clone(&connection.is_stale));
                 }
                 own.pool.keep(at, released(connection), self.now);
@@ -324,7 +310,7 @@ impl World {
         if own.connects.is_empty() {
             return;
         }
-        let index = self.random.below(own.connects.len());
+        let index = self.random.usize(..own.connects.len());
         let Connect {
             at,
             is_exclusive,
@@ -332,11 +318,11 @@ impl World {
             ..
         } = own.connects.swap_remove(index);
         let may_h1 = own.pool.members[at].may_h1;
-        let connected = if self.random.one_in(5) {
+        let connected = if self.random.u8(..5) == 0 {
             drop(permit);
             Connected::Failed(ConnectError::TimedOut)
-        } else if self.may_h2 && !is_exclusive && !(may_h1 && self.random.one_in(3)) {
-            FakeLink::connected(&own.pool, 1 + self.random.below(3), permit)
+        } else if self.may_h2 && !is_exclusive && (!may_h1 || self.random.u8(..3) > 0) {
+            FakeLink::connected(&own.pool, self.random.usize(1..=3), permit)
         } else {
             Connected::Http1(FakeConnection::open(&self.alive[at], permit))
         };
@@ -354,8 +340,8 @@ impl World {
 
     /// Things that the pool has no influence on.
     fn disturb(&mut self, worker: usize) {
-        let at = self.random.below(self.permits.len());
-        match self.random.below(7) {
+        let at = self.random.usize(..self.permits.len());
+        match self.random.u8(..7) {
             0 => {
                 // GOAWAY.
                 let links = &self.workers[worker].pool.members[at].links;
@@ -379,7 +365,7 @@ impl World {
                 self.permits[at].set_limit(limit);
             }
             2 => {
-                let is_well = self.random.one_in(2);
+                let is_well = self.random.bool();
                 self.workers[worker].pool.set_well(at, is_well, self.now);
             }
             3 => self.workers[worker].pool.forget_idle(at),
@@ -394,7 +380,7 @@ impl World {
     }
 
     fn prune(&mut self, worker: usize) {
-        if self.random.one_in(3) {
+        if self.random.u8(..3) == 0 {
             self.now += IDLE_TIME / 2;
         }
         let own = &mut self.workers[worker];
@@ -426,7 +412,7 @@ impl World {
         for at in 0..self.permits.len() {
             self.check_endpoint(at, true);
         }
-        if self.random.one_in(3) {
+        if self.random.u8(..3) == 0 {
             // What is kept for requests of the same worker is kept no longer than that.
             self.now += IDLE_HOLD;
             self.settle();
@@ -626,8 +612,8 @@ impl Worker {
     }
 }
 
-fn limit(random: &mut Random) -> Option<usize> {
-    (!random.one_in(4)).then(|| 1 + random.below(3))
+fn limit(random: &mut Rng) -> Option<usize> {
+    (random.u8(..4) > 0).then(|| random.usize(1..=3))
 }
 
 fn run(seed: u64) {

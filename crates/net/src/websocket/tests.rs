@@ -1,5 +1,6 @@
 //! Examples of the RFCs, what breaks the protocol, and limits.
 
+use fastrand::Rng;
 use message::{Body, Field, Headers, Method, Request};
 
 use super::*;
@@ -266,8 +267,8 @@ fn what_cannot_be_compressed_hardly_grows() {
         role: Role::Server,
         deflate: Some(DEFLATE),
     };
-    let mut random = Random(1);
-    let noise: Vec<u8> = (0..5000).map(|_| random.below(256) as u8).collect();
+    let mut random = Rng::with_seed(1);
+    let noise: Vec<u8> = (0..5000).map(|_| random.u8(..)).collect();
     let mut frame = Vec::new();
     writer.message(Kind::Binary, &noise, &mut frame);
     assert_eq!(frame[0], 0xc2);
@@ -279,43 +280,32 @@ fn what_cannot_be_compressed_hardly_grows() {
     assert_eq!(empty, b"\xc1\x01\x00");
 }
 
-/// The same numbers in every run.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: usize) -> usize {
-        let next = self.0.wrapping_mul(6_364_136_223_846_793_005);
-        self.0 = next.wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as usize % end
-    }
-
-    /// Frames of all kinds, sound and broken.
-    fn frames(&mut self, role: Role, deflate: Option<Deflate>) -> Vec<u8> {
-        let writer = Writer { role, deflate };
-        let mut bytes = Vec::new();
-        for _ in 0..1 + self.below(6) {
-            let payload = vec![b'a' + self.below(26) as u8; self.below(300)];
-            match self.below(6) {
-                0 => writer.ping(&payload, &mut bytes),
-                1 => writer.close(Some(CloseCode(self.below(5000) as u16)), "é", &mut bytes),
-                2 => writer.message(Kind::Binary, &payload, &mut bytes),
-                _ => writer.message(Kind::Text, &payload, &mut bytes),
-            }
+/// Frames of all kinds, sound and broken.
+fn random_frames(random: &mut Rng, role: Role, deflate: Option<Deflate>) -> Vec<u8> {
+    let writer = Writer { role, deflate };
+    let mut bytes = Vec::new();
+    for _ in 0..random.u8(1..=6) {
+        let payload = vec![random.u8(b'a'..=b'z'); random.usize(..300)];
+        match random.u8(..6) {
+            0 => writer.ping(&payload, &mut bytes),
+            1 => writer.close(Some(CloseCode(random.u16(..5000))), "é", &mut bytes),
+            2 => writer.message(Kind::Binary, &payload, &mut bytes),
+            _ => writer.message(Kind::Text, &payload, &mut bytes),
         }
-        for _ in 0..self.below(4) {
-            let at = self.below(bytes.len());
-            bytes[at] = match self.below(2) {
-                0 => bytes[at] ^ 1 << self.below(8),
-                _ => self.below(256) as u8,
-            };
-        }
-        bytes
     }
+    for _ in 0..random.u8(..4) {
+        let at = random.usize(..bytes.len());
+        bytes[at] = match random.bool() {
+            true => bytes[at] ^ 1 << random.u8(..8),
+            false => random.u8(..),
+        };
+    }
+    bytes
 }
 
 #[test]
 fn whatever_comes_gives_the_same_whatever_its_pieces_are() {
-    let mut random = Random(7);
+    let mut random = Rng::with_seed(7);
     let (mut messages, mut violations) = (0, 0);
     for round in 0..3000 {
         let (role, other) = match round % 2 {
@@ -323,7 +313,7 @@ fn whatever_comes_gives_the_same_whatever_its_pieces_are() {
             _ => (Role::Client, Role::Server),
         };
         let deflate = (round % 3 == 0).then_some(DEFLATE);
-        let bytes = random.frames(role, deflate);
+        let bytes = random_frames(&mut random, role, deflate);
         let reader = || Reader::new(other, Limits::of_message(200), deflate);
         let (events, violation) = read_all(reader, &bytes);
         messages += events.len();

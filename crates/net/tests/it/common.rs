@@ -1,7 +1,8 @@
-//! What the tests share: raw frames, a random source, and two engines that talk to each other.
+//! What the tests share: raw frames, and two engines that talk to each other.
 
 use std::time::Instant;
 
+use fastrand::Rng;
 use message::Field;
 use net::http2::{ConnectionError, Engine, Event, Limits, Role};
 pub use testkit::http2::flag::{END_HEADERS, END_STREAM};
@@ -79,18 +80,6 @@ pub fn events(engine: &mut Engine) -> Vec<Event> {
     std::iter::from_fn(|| engine.next_event()).collect()
 }
 
-/// Numbers that look random and are the same every time.
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn below(&mut self, range: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) as usize % range.max(1)
-    }
-}
-
 /// A client and a server with what is on its way between them.
 pub struct Pair {
     pub client: Engine,
@@ -110,7 +99,7 @@ impl Pair {
     }
 
     /// Moves a random piece each way.
-    pub fn step(&mut self, random: &mut Random) {
+    pub fn step(&mut self, random: &mut Rng) {
         carry(
             &mut self.client,
             &mut self.server,
@@ -139,7 +128,7 @@ impl Pair {
 
     /// Moves everything until nothing is left.
     pub fn settle(&mut self) {
-        let mut random = Random(1);
+        let mut random = Rng::with_seed(1);
         while !self.client.pending().is_empty() || !self.server.pending().is_empty() {
             for _ in 0..100 {
                 self.step(&mut random);
@@ -148,9 +137,9 @@ impl Pair {
     }
 }
 
-fn carry(from: &mut Engine, to: &mut Engine, wire: &mut Vec<u8>, random: &mut Random) {
-    let most = [1, 10, 100, 5000, 50_000][random.below(5)];
-    let count = from.pending().len().min(random.below(most) + 1);
+fn carry(from: &mut Engine, to: &mut Engine, wire: &mut Vec<u8>, random: &mut Rng) {
+    let most = [1, 10, 100, 5000, 50_000][random.usize(..5)];
+    let count = from.pending().len().min(random.usize(1..=most));
     wire.extend_from_slice(&from.pending()[..count]);
     from.written(count);
     let used = to.receive(wire, Instant::now()).unwrap();

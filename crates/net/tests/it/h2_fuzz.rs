@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::common::*;
+use fastrand::Rng;
 use net::http2::{Code, Engine, Event, Limits, Role};
 
 fn limits() -> Limits {
@@ -19,15 +20,15 @@ fn limits() -> Limits {
 }
 
 /// A block of lines that may be; the first one is put into the table for the others.
-fn block(random: &mut Random, is_request: bool) -> Vec<u8> {
+fn block(random: &mut Rng, is_request: bool) -> Vec<u8> {
     let mut block = if is_request {
         GET.to_vec()
     } else {
         b"\x88".to_vec()
     };
     block.extend_from_slice(b"\x40\x03abc\x03def");
-    for _ in 0..random.below(6) {
-        let part: &[u8] = match random.below(20) {
+    for _ in 0..random.u8(..6) {
+        let part: &[u8] = match random.u8(..20) {
             0..=2 => b"\x40\x03abc\x04long",
             3..=5 => b"\xbe",
             6..=8 => b"\x00\x06cookie\x01a",
@@ -51,35 +52,30 @@ struct Wire {
 
 impl Wire {
     /// A frame that is allowed, but maybe not for the stream it is about.
-    fn frame(&mut self, random: &mut Random) -> Vec<u8> {
-        let stream = self.last.saturating_sub(2 * random.below(12) as u32) | 1;
-        match random.below(12) {
+    fn frame(&mut self, random: &mut Rng) -> Vec<u8> {
+        let stream = self.last.saturating_sub(2 * random.u32(..12)) | 1;
+        match random.u8(..12) {
             0..=3 => self.headers(random, stream),
             4..=6 => {
-                let payload = vec![random.below(20) as u8; 20 + random.below(3000)];
-                frame(DATA, [0, 0, 1, 8, 9][random.below(5)], stream, &payload)
+                let payload = vec![random.u8(..20); 20 + random.usize(..3000)];
+                frame(DATA, [0, 0, 1, 8, 9][random.usize(..5)], stream, &payload)
             }
-            7 => frame(RST_STREAM, 0, stream, &[0, 0, 0, random.below(14) as u8]),
+            7 => frame(RST_STREAM, 0, stream, &[0, 0, 0, random.u8(..14)]),
             8 => {
-                let name = [1, 4][random.below(2)];
-                frame(SETTINGS, 0, 0, &[0, name, 0, 0, random.below(256) as u8, 1])
+                let name = [1, 4][random.usize(..2)];
+                frame(SETTINGS, 0, 0, &[0, name, 0, 0, random.u8(..), 1])
             }
-            9 => frame(PING, random.below(2) as u8, 0, &[7; 8]),
+            9 => frame(PING, random.u8(..2), 0, &[7; 8]),
             10 => {
-                let stream = stream * random.below(2) as u32;
-                frame(
-                    WINDOW_UPDATE,
-                    0,
-                    stream,
-                    &[0, 0, random.below(200) as u8, 1],
-                )
+                let stream = stream * random.u32(..2);
+                frame(WINDOW_UPDATE, 0, stream, &[0, 0, random.u8(..200), 1])
             }
             _ => frame(PRIORITY, 0, stream, &[0, 0, 0, 0, 5]),
         }
     }
 
-    fn headers(&mut self, random: &mut Random, stream: u32) -> Vec<u8> {
-        let is_trailers = random.below(20) == 0;
+    fn headers(&mut self, random: &mut Rng, stream: u32) -> Vec<u8> {
+        let is_trailers = random.u8(..20) == 0;
         let stream = match self.is_to_server {
             true if !is_trailers => {
                 self.last += 2;
@@ -87,35 +83,33 @@ impl Wire {
             }
             _ => stream,
         };
-        let end = random.below(2) as u8;
+        let end = random.u8(..2);
         let block = match is_trailers {
             true => b"\x00\x01a\x01b".to_vec(),
             false => block(random, self.is_to_server),
         };
-        if random.below(8) > 0 {
+        if random.u8(..8) > 0 {
             return frame(HEADERS, END_HEADERS | end, stream, &block);
         }
-        let (first, rest) = block.split_at(random.below(block.len()));
+        let (first, rest) = block.split_at(random.usize(..block.len()));
         let rest = frame(CONTINUATION, END_HEADERS, stream, rest);
         [frame(HEADERS, end, stream, first), rest].concat()
     }
 }
 
-fn mutate(random: &mut Random, bytes: &mut [u8]) {
-    for _ in 0..1 + random.below(3) {
-        let at = random.below(bytes.len());
-        if let Some(byte) = bytes.get_mut(at) {
-            *byte = match random.below(3) {
-                0 => *byte ^ (1 << random.below(8)),
-                1 => random.below(256) as u8,
-                _ => [0, 0xff, 0x7f, 0x80][random.below(4)],
-            };
-        }
+fn mutate(random: &mut Rng, bytes: &mut [u8]) {
+    for _ in 0..random.u8(1..=3) {
+        let at = random.usize(..bytes.len());
+        bytes[at] = match random.u8(..3) {
+            0 => bytes[at] ^ (1 << random.u8(..8)),
+            1 => random.u8(..),
+            _ => [0, 0xff, 0x7f, 0x80][random.usize(..4)],
+        };
     }
 }
 
 /// A caller that does what callers do, in any order.
-fn act(engine: &mut Engine, random: &mut Random, known: &mut Vec<u32>, is_client: bool) {
+fn act(engine: &mut Engine, random: &mut Rng, known: &mut Vec<u32>, is_client: bool) {
     while let Some(event) = engine.next_event() {
         if let Event::Head { stream, .. } = event
             && !is_client
@@ -127,19 +121,16 @@ fn act(engine: &mut Engine, random: &mut Random, known: &mut Vec<u32>, is_client
             known.retain(|&other| other != stream);
         }
     }
-    if is_client
-        && let Ok(stream) = engine.open(b"GET", b"http", b"a", b"/", [], random.below(2) == 0)
-    {
+    if is_client && let Ok(stream) = engine.open(b"GET", b"http", b"a", b"/", [], random.bool()) {
         known.push(stream);
     }
-    let at = random.below(known.len());
-    let Some(&stream) = known.get(at) else {
+    let Some(&stream) = random.choice(known.iter()) else {
         return;
     };
-    match random.below(9) {
-        0 => drop(engine.respond(stream, 200, [line("Server", "x")], random.below(2) == 0)),
-        1 => drop(engine.send_data(stream, &vec![1; random.below(9000)], random.below(2) == 0)),
-        2 => engine.consume(stream, random.below(4000)),
+    match random.u8(..9) {
+        0 => drop(engine.respond(stream, 200, [line("Server", "x")], random.bool())),
+        1 => drop(engine.send_data(stream, &vec![1; random.usize(..9000)], random.bool())),
+        2 => engine.consume(stream, random.usize(..4000)),
         3 => drop(engine.send_trailers(stream, [line("a", "b")])),
         4 => drop(engine.take_head(stream).map(|head| engine.recycle(head))),
         5 => drop(engine.take_trailers(stream)),
@@ -155,7 +146,7 @@ fn act(engine: &mut Engine, random: &mut Random, known: &mut Vec<u32>, is_client
 }
 
 fn run(seed: u64, role: Role, is_mutated: bool) -> usize {
-    let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut random = Rng::with_seed(seed);
     let is_client = role == Role::Client;
     let mut engine = Engine::new(role, limits());
     let mut wire = if is_client {
@@ -180,11 +171,11 @@ fn run(seed: u64, role: Role, is_mutated: bool) -> usize {
             frames.last = known.last().copied().unwrap_or(1);
         }
         let mut bytes = frames.frame(&mut random);
-        if is_mutated && random.below(50) == 0 {
+        if is_mutated && random.u8(..50) == 0 {
             mutate(&mut random, &mut bytes);
         }
         wire.extend(bytes);
-        now += Duration::from_millis(random.below(100) as u64);
+        now += Duration::from_millis(random.u64(..100));
         match engine.receive(&wire, now) {
             Ok(used) => drop(wire.drain(..used)),
             Err(_) => {
@@ -194,7 +185,7 @@ fn run(seed: u64, role: Role, is_mutated: bool) -> usize {
         }
         count += 1;
         act(&mut engine, &mut random, &mut known, is_client);
-        let written = random.below(engine.pending().len() + 1);
+        let written = random.usize(..=engine.pending().len());
         engine.written(written);
         // Heads and resets of ten streams, replies up to their limit, the backlog.
         assert!(
@@ -224,12 +215,10 @@ fn nothing_that_comes_makes_it_panic() {
 
 #[test]
 fn noise_makes_no_panic() {
-    let mut random = Random(99);
+    let mut random = Rng::with_seed(99);
     for _ in 0..5000 {
         let mut engine = server(limits());
-        let noise: Vec<u8> = (0..random.below(300))
-            .map(|_| random.below(256) as u8)
-            .collect();
+        let noise: Vec<u8> = (0..random.usize(..300)).map(|_| random.u8(..)).collect();
         let _ = engine.receive(&noise, Instant::now());
         // As the block of a request, every byte reaches the decoder.
         let mut engine = server(limits());

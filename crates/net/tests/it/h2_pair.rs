@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::common::{Pair, Random, line};
+use crate::common::{Pair, line};
+use fastrand::Rng;
 use net::http2::{Code, Engine, Event, Limits, OpenError, StreamId};
 
 struct Call {
@@ -12,12 +13,12 @@ struct Call {
     received: Vec<u8>,
 }
 
-fn small(random: &mut Random) -> Limits {
+fn small(random: &mut Rng) -> Limits {
     Limits {
-        streams: 1 + random.below(20) as u32,
-        stream_window: [1, 100, 65_535, 200_000][random.below(4)],
-        connection_window: 65_535 + random.below(10_000) as u32,
-        backlog: 100 + random.below(70_000),
+        streams: random.u32(1..=20),
+        stream_window: [1, 100, 65_535, 200_000][random.usize(..4)],
+        connection_window: 65_535 + random.u32(..10_000),
+        backlog: 100 + random.usize(..70_000),
         control_frames: 1_000_000,
         ..Limits::default()
     }
@@ -110,8 +111,8 @@ fn finish(client: &mut Engine, stream: StreamId, call: &Call) {
     }
 }
 
-fn start(client: &mut Engine, calls: &mut BTreeMap<StreamId, Call>, random: &mut Random) -> bool {
-    let path = format!("/{}", random.below(1000));
+fn start(client: &mut Engine, calls: &mut BTreeMap<StreamId, Call>, random: &mut Rng) -> bool {
+    let path = format!("/{}", random.u16(..1000));
     let fields = [
         line("X-Path", &path),
         line("User-Agent", "test"),
@@ -129,8 +130,8 @@ fn start(client: &mut Engine, calls: &mut BTreeMap<StreamId, Call>, random: &mut
         assert_eq!(opened, Err(OpenError::TooManyStreams));
         return false;
     };
-    let length = [0, 1, 50, 3000, 80_000][random.below(5)];
-    let length = random.below(length + 1);
+    let length = [0, 1, 50, 3000, 80_000][random.usize(..5)];
+    let length = random.usize(..=length);
     let body = (0..length)
         .map(|at| (at * 7 + stream as usize) as u8)
         .collect();
@@ -149,7 +150,7 @@ fn start(client: &mut Engine, calls: &mut BTreeMap<StreamId, Call>, random: &mut
 #[test]
 fn everything_comes_through_whatever_the_pieces_and_windows() {
     for seed in 1..=25 {
-        let mut random = Random(seed * 7919);
+        let mut random = Rng::with_seed(seed * 7919);
         let limits = (small(&mut random), small(&mut random));
         // A window of one byte makes a frame of every byte.
         let is_slow = limits.0.stream_window.min(limits.1.stream_window) < 100;

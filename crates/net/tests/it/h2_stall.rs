@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use crate::common::*;
+use fastrand::Rng;
 use net::http2::{Code, Engine, Event, Limits, StreamId};
 
 /// One direction of a stream.
@@ -74,19 +75,19 @@ fn read(engine: &mut Engine, stream: StreamId, half: &mut Half) {
 struct Schedule {
     pair: Pair,
     live: BTreeMap<StreamId, Exchange>,
-    random: Random,
+    random: Rng,
     window: u32,
 }
 
 impl Schedule {
     fn new(seed: u64) -> Self {
-        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-        let window = [1000, 20_000, 65_535, 300_000][random.below(4)];
+        let mut random = Rng::with_seed(seed);
+        let window = [1000, 20_000, 65_535, 300_000][random.usize(..4)];
         let limits = Limits {
             streams: 30,
             stream_window: window,
-            connection_window: 65_535 + random.below(100_000) as u32,
-            backlog: 100 + random.below(70_000),
+            connection_window: 65_535 + random.u32(..100_000),
+            backlog: 100 + random.usize(..70_000),
             resets: 1_000_000,
             control_frames: 1_000_000,
             ..Limits::default()
@@ -179,9 +180,8 @@ impl Schedule {
     }
 
     fn act(&mut self) {
-        let at = self.random.below(self.live.len());
-        let chosen = self.live.keys().nth(at).copied();
-        match (self.random.below(10), chosen) {
+        let chosen = self.random.choice(self.live.keys()).copied();
+        match (self.random.u8(..10), chosen) {
             (0..=2, _) => self.open(),
             (3..=4, Some(stream)) => self.toggle(stream),
             // One that has ended here is not reset, so the other side would not hear of it.
@@ -204,8 +204,8 @@ impl Schedule {
             return;
         };
         let mut total = || {
-            let most = [1, 5, 20, 50][self.random.below(4)] * (self.window as usize).min(5000);
-            self.random.below(most)
+            let most = [1, 5, 20, 50][self.random.usize(..4)] * (self.window as usize).min(5000);
+            self.random.usize(..most)
         };
         let mut exchange = Exchange::default();
         (exchange.up.total, exchange.down.total) = (total(), total());
@@ -217,7 +217,7 @@ impl Schedule {
         let Some(exchange) = self.live.get_mut(&stream) else {
             return;
         };
-        let (engine, half) = match self.random.below(2) {
+        let (engine, half) = match self.random.u8(..2) {
             0 => (&mut self.pair.server, &mut exchange.up),
             _ => (&mut self.pair.client, &mut exchange.down),
         };
@@ -228,12 +228,12 @@ impl Schedule {
     /// The client hears of a smaller initial window, and of the old one again.
     fn change_window(&mut self) {
         self.rest();
-        let smaller = self.random.below(self.window as usize) as u32;
+        let smaller = self.random.u32(..self.window);
         for window in [smaller, self.window] {
             let [a, b, c, d] = window.to_be_bytes();
             let settings = frame(SETTINGS, 0, 0, &[0, 4, a, b, c, d]);
             give(&mut self.pair.client, &settings).unwrap();
-            for _ in 0..self.random.below(20) {
+            for _ in 0..self.random.u8(..20) {
                 self.pair.step(&mut self.random);
                 self.handle();
             }
@@ -282,11 +282,11 @@ fn no_stream_stands_still_whose_reader_reads() {
         let mut schedule = Schedule::new(seed);
         for _ in 0..120 {
             schedule.act();
-            for _ in 0..schedule.random.below(5) {
+            for _ in 0..schedule.random.u8(..5) {
                 schedule.pair.step(&mut schedule.random);
                 schedule.handle();
             }
-            if schedule.random.below(15) == 0 {
+            if schedule.random.u8(..15) == 0 {
                 schedule.check(seed);
             }
         }

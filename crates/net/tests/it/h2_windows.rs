@@ -2,6 +2,7 @@
 //! is held for them is bounded.
 
 use crate::common::*;
+use fastrand::Rng;
 use net::http2::{Engine, Event, Limits, OpenError};
 
 /// What a peer may send, as the engine has announced it.
@@ -130,7 +131,7 @@ fn the_connection_window_is_exact_whatever_becomes_of_streams() {
         streams: 1000,
         ..Limits::default()
     };
-    let mut random = Random(77);
+    let mut random = Rng::with_seed(77);
     let mut engine = client(limits);
     let mut sender = Sender::new(limits);
     let mut live: Vec<u32> = Vec::new();
@@ -138,12 +139,12 @@ fn the_connection_window_is_exact_whatever_becomes_of_streams() {
         if live.len() < 5 && engine.may_open().is_ok() {
             live.push(opened(&mut engine));
         }
-        let at = random.below(live.len());
+        let at = random.usize(..live.len());
         let stream = live[at];
-        match random.below(8) {
-            0..=4 => drop(sender.send(&mut engine, stream, 1 + random.below(300_000))),
-            5 | 6 => engine.consume(stream, random.below(500_000)),
-            _ if random.below(20) == 0 => {
+        match random.u8(..8) {
+            0..=4 => drop(sender.send(&mut engine, stream, random.usize(1..=300_000))),
+            5 | 6 => engine.consume(stream, random.usize(..500_000)),
+            _ if random.u8(..20) == 0 => {
                 live.swap_remove(at);
                 engine.release(stream);
             }

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use component::forward::ForwardPlan;
 use component::upstream::UpstreamPlan;
+use fastrand::Rng;
 use message::{HeadersView, Method};
 use net::deadline::{Deadline, Deadlines};
 use net::http1::{
@@ -34,40 +35,14 @@ const NEXT: &[u8] = b"GET /next HTTP/1.1\r\nHost: a\r\n\r\n";
 /// More polls than any schedule needs that does not stand still.
 const POLLS_MAX: usize = 50_000;
 
-/// xorshift64*
-#[derive(Clone)]
-pub(crate) struct Random(u64);
-
-impl Random {
-    pub fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    pub fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16
-    }
-
-    pub fn below(&mut self, count: usize) -> usize {
-        (self.next() % count.max(1) as u64) as usize
-    }
-
-    pub fn one_in(&mut self, count: usize) -> bool {
-        self.below(count) == 0
-    }
-
-    pub fn bytes(&mut self, length: usize) -> Vec<u8> {
-        (0..length)
-            .map(|_| b'a' + (self.next() % 26) as u8)
-            .collect()
-    }
+/// So many letters.
+pub(crate) fn random_bytes(random: &mut Rng, length: usize) -> Vec<u8> {
+    (0..length).map(|_| random.u8(b'a'..=b'z')).collect()
 }
 
 /// One end of a connection, with what the other side will do.
 struct Wire {
-    random: Random,
+    random: Rng,
     input: Buffer,
     /// What the other side sends, and how much of it has come.
     incoming: Vec<u8>,
@@ -85,9 +60,9 @@ struct Wire {
 }
 
 impl Wire {
-    fn new(random: &mut Random, incoming: Vec<u8>, trigger: usize) -> Self {
+    fn new(random: &mut Rng, incoming: Vec<u8>, trigger: usize) -> Self {
         Self {
-            has_records: random.one_in(2),
+            has_records: random.bool(),
             random: random.clone(),
             input: Buffer::default(),
             incoming,
@@ -107,9 +82,8 @@ impl Wire {
 
     fn take_records(&mut self) -> bool {
         let room = self.capacity - self.written.len().min(self.capacity);
-        let count = (1 + self.random.below(20_000))
-            .min(room)
-            .min(self.records.len());
+        let most = room.min(self.records.len());
+        let count = self.random.usize(1..=20_000).min(most);
         self.written.extend(self.records.drain(..count));
         count > 0
     }
@@ -126,10 +100,10 @@ impl Output for Wire {
             return Poll::Ready(Ok(count));
         }
         let room = self.capacity - self.written.len().min(self.capacity);
-        if self.random.one_in(3) || room == 0 {
+        if self.random.u8(..3) == 0 || room == 0 {
             return Poll::Pending;
         }
-        let most = [1, 50, 5_000, 50_000][self.random.below(4)];
+        let most = [1, 50, 5_000, 50_000][self.random.usize(..4)];
         let count = bytes.len().min(most).min(room);
         self.written.extend_from_slice(&bytes[..count]);
         Poll::Ready(Ok(count))
@@ -159,7 +133,7 @@ impl Transport for Wire {
         // Reading flushes, as a TLS connection does.
         self.take_records();
         let is_sent = self.written.len() >= self.trigger.min(self.capacity);
-        if self.random.one_in(3) || !is_sent {
+        if self.random.u8(..3) == 0 || !is_sent {
             return Poll::Pending;
         }
         let rest = &self.incoming[self.arrived..];
@@ -169,7 +143,7 @@ impl Transport for Wire {
                 false => Poll::Pending,
             };
         }
-        let most = [1, 7, 300, 20_000][self.random.below(4)];
+        let most = [1, 7, 300, 20_000][self.random.usize(..4)];
         let space = self.input.space();
         let count = rest.len().min(most).min(space.len());
         space[..count].copy_from_slice(&rest[..count]);
@@ -190,12 +164,12 @@ struct WireBody {
     bytes: Vec<u8>,
 }
 
-fn body(random: &mut Random, framing: Framing) -> WireBody {
-    let length = [0, 1, 300, 5_000, 40_000][random.below(5)];
-    let length = random.below(length + 1);
+fn body(random: &mut Rng, framing: Framing) -> WireBody {
+    let length = [0, 1, 300, 5_000, 40_000][random.usize(..5)];
+    let length = random.usize(..=length);
     let content = match framing {
         Framing::None => Vec::new(),
-        _ => random.bytes(length),
+        _ => random_bytes(random, length),
     };
     let framing = match framing {
         Framing::Length(_) => Framing::Length(content.len() as u64),
@@ -212,18 +186,22 @@ fn body(random: &mut Random, framing: Framing) -> WireBody {
     }
 }
 
-fn chunks(random: &mut Random, content: &[u8]) -> Vec<u8> {
+fn chunks(random: &mut Rng, content: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     let mut rest = content;
     while !rest.is_empty() {
-        let (piece, behind) = rest.split_at(rest.len().min(1 + random.below(3000)));
-        let extension = if random.one_in(4) { ";a=b" } else { "" };
+        let (piece, behind) = rest.split_at(rest.len().min(random.usize(1..=3000)));
+        let extension = if random.u8(..4) == 0 { ";a=b" } else { "" };
         out.extend_from_slice(format!("{:x}{extension}\r\n", piece.len()).as_bytes());
         out.extend_from_slice(piece);
         out.extend_from_slice(b"\r\n");
         rest = behind;
     }
-    let trailer = if random.one_in(3) { "X-Sum: 1\r\n" } else { "" };
+    let trailer = if random.u8(..3) == 0 {
+        "X-Sum: 1\r\n"
+    } else {
+        ""
+    };
     out.extend_from_slice(format!("0\r\n{trailer}\r\n").as_bytes());
     out
 }
@@ -251,7 +229,7 @@ pub(crate) fn decoded(framing: Framing, bytes: &[u8]) -> (Vec<u8>, bool) {
 
 /// A client whose request is read by the real reader, and which takes its reply piece by piece.
 struct Client {
-    random: Random,
+    random: Rng,
     wire: Wire,
     framing: Framing,
     method: Method,
@@ -291,17 +269,17 @@ impl Sink for Client {
         end: End<'_>,
     ) -> Poll<io::Result<usize>> {
         assert!(!self.has_end, "something comes behind the end");
-        if self.random.one_in(4) {
+        if self.random.u8(..4) == 0 {
             return Poll::Pending;
         }
-        let count = bytes.len().min(1 + self.random.below(9_000));
+        let count = bytes.len().min(self.random.usize(1..=9_000));
         self.reply.extend_from_slice(&bytes[..count]);
         self.has_end = end.is_end() && count == bytes.len();
         Poll::Ready(Ok(count))
     }
 
     fn poll_flush(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.random.one_in(4) {
+        match self.random.u8(..4) == 0 {
             true => Poll::Pending,
             false => Poll::Ready(Ok(())),
         }
@@ -404,29 +382,29 @@ struct Script {
 
 impl Script {
     /// A back end that does whatever back ends do.
-    fn any(random: &mut Random, request_length: usize) -> Self {
+    fn any(random: &mut Rng, request_length: usize) -> Self {
         let framing = [
             Framing::None,
             Framing::Length(0),
             Framing::Chunked,
             Framing::UntilClose,
-        ][random.below(4)];
+        ][random.usize(..4)];
         let mut script = Self::answering(random, framing);
-        let early = [0, 1, request_length / 2, request_length][random.below(4)];
+        let early = [0, 1, request_length / 2, request_length][random.usize(..4)];
         script.wire.trigger = early;
-        if random.one_in(4) {
+        if random.u8(..4) == 0 {
             // It reads no further.
-            script.wire.capacity = early.max(1) + random.below(100);
+            script.wire.capacity = early.max(1) + random.usize(..100);
         }
-        script.has_more = random.one_in(8) && framing != Framing::UntilClose;
+        script.has_more = random.u8(..8) == 0 && framing != Framing::UntilClose;
         if script.has_more {
             script
                 .wire
                 .incoming
                 .extend_from_slice(b"HTTP/1.1 200 OK\r\n\r\n");
-        } else if random.one_in(5) {
+        } else if random.u8(..5) == 0 {
             let length = script.wire.incoming.len();
-            script.cut(random.below(length));
+            script.cut(random.usize(..length));
         }
         script
     }
@@ -445,14 +423,14 @@ impl Script {
     }
 
     /// A back end that reads the request and answers.
-    fn answering(random: &mut Random, framing: Framing) -> Self {
+    fn answering(random: &mut Rng, framing: Framing) -> Self {
         let body = body(random, framing);
         let status = match framing {
             Framing::None => 204,
             _ => 200,
         };
-        let says_close = random.one_in(5);
-        let interims = random.below(3);
+        let says_close = random.u8(..5) == 0;
+        let interims = random.usize(..3);
         let mut reply = b"HTTP/1.1 102 Processing\r\nA: b\r\n\r\n".repeat(interims);
         let framing = match body.framing {
             Framing::Length(length) => format!("Content-Length: {length}\r\n"),
@@ -484,7 +462,7 @@ impl Script {
 
 /// One schedule: a client's request, and the back ends that it goes to.
 struct Schedule {
-    random: Random,
+    random: Rng,
     method: Method,
     request: WireBody,
     head: Vec<u8>,
@@ -493,11 +471,11 @@ struct Schedule {
 
 impl Schedule {
     fn new(seed: u64, deadlines: &Deadlines) -> Self {
-        let mut random = Random::new(seed);
+        let mut random = Rng::with_seed(seed);
         let framings = [Framing::None, Framing::Length(0), Framing::Chunked];
-        let framing = framings[random.below(3)];
+        let framing = framings[random.usize(..3)];
         let request = body(&mut random, framing);
-        let method = [Method::Post, Method::Put][random.below(2)].clone();
+        let method = [Method::Post, Method::Put][random.usize(..2)].clone();
         let incoming = [CLIENT_HEAD, &request.bytes, NEXT].concat();
         let mut wire = Wire::new(&mut random, incoming, 0);
         // The head has been parsed.
@@ -512,7 +490,7 @@ impl Schedule {
             method: method.clone(),
             wire,
             deadline: deadlines.add(),
-            wants_raw: random.one_in(2),
+            wants_raw: random.bool(),
             status: 0,
             download: None,
             reply: Vec::new(),
@@ -554,8 +532,8 @@ impl Schedule {
             streams: None,
             upgrades: false,
         };
-        let drop_after = match may_drop && self.random.one_in(5) {
-            true => self.random.below(60),
+        let drop_after = match may_drop && self.random.u8(..5) == 0 {
+            true => self.random.usize(..60),
             false => POLLS_MAX,
         };
         let mut exchange = Exchange::new(&mut self.client, &mut up, terms, Progress::new(None));
@@ -733,10 +711,10 @@ pub(crate) fn run_schedules(count: u64, run: impl Fn(u64)) {
 /// time.
 #[test]
 fn a_slow_reader_gets_whole_chunks() {
-    let mut random = Random::new(1);
+    let mut random = Rng::with_seed(1);
     let mut wire = Wire::new(&mut random, Vec::new(), 0);
     (wire.has_records, wire.capacity) = (false, 0);
-    let content = random.bytes(1 << 20);
+    let content = random_bytes(&mut random, 1 << 20);
     let mut writer = BodyWriter::new(Vec::new());
     writer.set_chunked(true);
     let mut context = Context::from_waker(Waker::noop());

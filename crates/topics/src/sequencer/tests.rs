@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 
 use component::state::States;
+use fastrand::Rng;
 
 use super::*;
 use crate::event::Event;
@@ -13,18 +14,6 @@ use crate::prepare;
 use crate::settings::{Durability, Payload, Settings};
 use crate::testing::publication;
 use crate::topic::Topic;
-
-/// Numbers by chance, the same in every run of a seed (xorshift).
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % bound
-    }
-}
 
 /// A worker's mailbox of a topic.
 struct Reader {
@@ -46,7 +35,7 @@ struct Model {
     readers: HashMap<(usize, usize), Reader>,
     answers: Vec<Vec<Answer>>,
     now: Instant,
-    dice: Dice,
+    dice: Rng,
     lost: usize,
 }
 
@@ -67,7 +56,7 @@ impl Model {
             topics: topics.into(),
             readers: HashMap::new(),
             now: Instant::now(),
-            dice: Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
+            dice: Rng::with_seed(seed),
             lost: 0,
         }
     }
@@ -110,7 +99,7 @@ impl Model {
         let reader = Reader {
             mailbox: attached.mailbox,
             next: attached.next.sequence,
-            is_stuck: self.dice.below(3) == 0,
+            is_stuck: self.dice.u8(..3) == 0,
             taken_at: self.now,
         };
         self.readers.insert(at, reader);
@@ -162,10 +151,10 @@ impl Model {
     }
 
     async fn step(&mut self) {
-        let at = (self.dice.below(3) as usize, self.dice.below(2) as usize);
-        match self.dice.below(10) {
+        let at = (self.dice.usize(..3), self.dice.usize(..2));
+        match self.dice.u8(..10) {
             0..4 => {
-                let size = 1 + self.dice.below(BYTES_MAX as u64 / 4) as usize;
+                let size = self.dice.usize(1..=BYTES_MAX / 4);
                 self.publish(at.0, size);
             }
             4..6 => {
@@ -177,7 +166,7 @@ impl Model {
                 let is_there = self.readers.contains_key(&at);
                 match is_there {
                     false => self.attach(at).await,
-                    true if self.dice.below(6) == 0 => {
+                    true if self.dice.u8(..6) == 0 => {
                         self.readers.remove(&at);
                     }
                     true => {}
@@ -330,10 +319,10 @@ fn publishers_have_their_turns_and_their_order() {
             // How many bytes others have had since somebody who waits had a turn.
             let mut since: HashMap<(usize, u8), usize> = HashMap::new();
             for _ in 0..400 {
-                if model.dice.below(5) < 3 {
-                    let (topic, client) = (model.dice.below(3) as usize, model.dice.below(4) as u8);
-                    let most = [100, 5000, LARGEST as u64][client as usize % 3];
-                    let size = 1 + model.dice.below(most) as usize;
+                if model.dice.u8(..5) < 3 {
+                    let (topic, client) = (model.dice.usize(..3), model.dice.u8(..4));
+                    let most = [100, 5000, LARGEST][client as usize % 3];
+                    let size = model.dice.usize(1..=most);
                     model
                         .lane
                         .waiting

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use component::stream::Client;
+use fastrand::Rng;
 
 use crate::branch::Branch;
 use crate::channel::{Channel, ChannelKey, Pace, Policy, StreamEnd};
@@ -29,19 +30,6 @@ use crate::stream;
 use crate::testing::{publication, with};
 use crate::topic::Topic;
 use crate::view::{Mode, View};
-
-/// Numbers by chance, the same in every run of a seed (xorshift).
-#[derive(Clone)]
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % bound
-    }
-}
 
 /// What a client has got, and how much more it takes.
 #[derive(Default)]
@@ -349,22 +337,22 @@ async fn live(
     published: Rc<RefCell<Vec<String>>>,
     is_done: Rc<RefCell<bool>>,
 ) -> (usize, usize) {
-    let mut dice = Dice(seed);
+    let mut dice = Rng::with_seed(seed);
     let (mut last, mut document, mut told, mut got) = (None, None, 0, 0);
     loop {
         let client = FakeClient::default();
         let running = tokio::task::spawn_local(stay(
-            Rc::clone(&workers[dice.below(2) as usize]),
+            Rc::clone(&workers[dice.usize(..2)]),
             key(mode),
             pace(policy),
             start_of(&last),
             client.clone(),
         ));
-        let is_slow = dice.below(3) == 0;
-        for _ in 0..dice.below(40) {
-            let room = if is_slow { dice.below(200) } else { 1 << 20 };
-            client.open(room as usize);
-            tokio::time::sleep(Duration::from_millis(dice.below(5))).await;
+        let is_slow = dice.u8(..3) == 0;
+        for _ in 0..dice.u8(..40) {
+            let room = if is_slow { dice.usize(..200) } else { 1 << 20 };
+            client.open(room);
+            tokio::time::sleep(Duration::from_millis(dice.u64(..5))).await;
         }
         let is_last = *is_done.borrow() && !is_slow;
         if is_last {
@@ -403,11 +391,11 @@ async fn live(
 }
 
 /// A document that changes in a few places.
-fn next_document(number: usize, dice: &mut Dice) -> String {
-    let fill = "x".repeat(dice.below(300) as usize);
+fn next_document(number: usize, dice: &mut Rng) -> String {
+    let fill = "x".repeat(dice.usize(..300));
     format!(
         "{{\"a\":[1,{},3],\"fill\":\"{fill}\",\"same\":\"{}\",\"n\":{number}}}",
-        dice.below(4),
+        dice.u8(..4),
         "y".repeat(400)
     )
 }
@@ -430,17 +418,17 @@ fn run_model_once(round: u64, payload: Payload, (mode, policy): (Mode, Policy)) 
             .map(|seed| {
                 let (published, is_done) = (Rc::clone(&published), Rc::clone(&is_done));
                 let workers = [Rc::clone(&branch), Rc::clone(&other)];
-                let seed = (seed + 12 * round).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                let seed = seed + 12 * round;
                 tokio::task::spawn_local(live(workers, (mode, policy), seed, published, is_done))
             })
             .collect();
-        let mut dice = Dice(77 + round);
+        let mut dice = Rng::with_seed(77 + round);
         for number in 0..500 {
             let body = next_document(number, &mut dice);
             published.borrow_mut().push(body.clone());
             topic.publish(publication(&body)).await.unwrap();
-            if dice.below(4) == 0 {
-                tokio::time::sleep(Duration::from_millis(dice.below(12))).await;
+            if dice.u8(..4) == 0 {
+                tokio::time::sleep(Duration::from_millis(dice.u64(..12))).await;
             }
         }
         *is_done.borrow_mut() = true;
@@ -739,7 +727,7 @@ fn a_stream_of_several_busy_topics_comes_to_its_ring() {
 
 fn comes_to_its_ring(seed: u64, busy: Busy) {
     local(async move {
-        let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let mut dice = Rng::with_seed(seed);
         let (topics, branches, channel) = several(3).await;
         // Somebody who reads nothing, for whom the ring keeps as much as it may.
         let mut slow = Reader::new(&channel, None);
@@ -768,7 +756,7 @@ fn comes_to_its_ring(seed: u64, busy: Busy) {
             // While that is written, each topic has more.
             for at in 0..3 {
                 let half = busy.meanwhile / 2;
-                for _ in 0..=half + dice.below(half) {
+                for _ in 0..=half + dice.u64(..half) {
                     topics[at].publish(publication(&body)).await.unwrap();
                     counts[at] += 1;
                 }

@@ -1,5 +1,7 @@
 //! A subscription beside scripted hubs, and beside hubs that fail by chance.
 
+use fastrand::Rng;
+
 use super::*;
 
 const HUB: &str = "https://hub.example/";
@@ -289,19 +291,6 @@ fn a_restart_goes_on_with_the_lease() {
     assert_eq!(subscriber.step(at(90.0), 0.5), Step::Ask(Mode::Subscribe));
 }
 
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut value = self.0;
-        value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (value ^ (value >> 31)) % end
-    }
-}
-
 /// Hubs that refuse, verify late or never, deny, and answer what was not asked; engines that are
 /// started again. What must hold: a lease is what the last verification said; nothing is confirmed
 /// that was not asked for within the last ten minutes; requests are at least 0.8 s apart, and while
@@ -309,18 +298,18 @@ impl Random {
 #[test]
 fn random_hubs_do_no_harm() {
     for seed in 0..500 {
-        let mut random = Random(seed);
+        let mut random = Rng::with_seed(seed);
         let mut subscriber = Subscriber::new(100, true, None);
         let (mut now, mut last_asked) = (0.0, None::<f64>);
-        let (mut is_up, mut ended) = (random.below(2) == 0, 0);
+        let (mut is_up, mut ended) = (random.bool(), 0);
         let mut had_lease = false;
         for step in 0..400 {
             if step == 300 {
                 is_up = true;
-            } else if step < 300 && random.below(20) == 0 {
+            } else if step < 300 && random.u8(..20) == 0 {
                 is_up = !is_up;
             }
-            let chance = random.below(100) as f64 / 100.0;
+            let chance = random.f64();
             match subscriber.step(at(now), chance) {
                 Step::Wait(wait) => {
                     assert!(!wait.is_zero() && wait <= LOOK.max(VERIFY_TIME));
@@ -334,14 +323,14 @@ fn random_hubs_do_no_harm() {
                     }
                     last_asked = Some(now);
                     subscriber.begin(mode, urls(), at(now));
-                    let behaviour = if is_up { 0 } else { random.below(5) };
+                    let behaviour = if is_up { 0 } else { random.u8(..5) };
                     if matches!(behaviour, 0 | 1) {
                         subscriber.accepted(at(now));
                     }
                     match behaviour {
                         0 => {
                             let intent = verification("subscribe", "90");
-                            now += random.below(5) as f64;
+                            now += f64::from(random.u8(..5));
                             assert_eq!(subscriber.intent(&intent, at(now), chance), confirmed());
                             let ends = subscriber.last_lease().unwrap().ends;
                             assert_eq!(ends, at(now + 90.0).wall);
@@ -363,7 +352,7 @@ fn random_hubs_do_no_harm() {
                 assert_eq!(intent, Intent::Refused("not asked for"), "seed {seed}");
                 assert_eq!(subscriber.last_lease().cloned(), before);
             }
-            if random.below(50) == 0 {
+            if random.u8(..50) == 0 {
                 // Requests are spaced by the process: it is not started again all the time.
                 let lease = subscriber.last_lease().cloned();
                 subscriber = Subscriber::new(100, true, lease);

@@ -11,9 +11,9 @@ impl Campaign {
     pub(super) fn clock_and_reloads(&mut self) -> Result<(), Failure> {
         let publishers = self.publish(&Way::ALL, 0);
         for _ in 0..3 {
-            let days = self.random.below(80) as i64 - 40;
+            let days = self.random.i64(-40..40);
             // The clock of a machine without a battery.
-            let offset = if self.random.below(4) == 0 {
+            let offset = if self.random.u8(..4) == 0 {
                 -1_700_000_000
             } else {
                 days * 86_400
@@ -22,7 +22,7 @@ impl Campaign {
             self.tally.fault();
             self.receiver.set(Mode::Refuses);
             self.pause(100, 600);
-            match self.random.below(2) {
+            match self.random.u8(..2) {
                 0 => self.kill_engine()?,
                 _ => {
                     self.versions += 1;

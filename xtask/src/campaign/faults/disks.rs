@@ -21,7 +21,7 @@ impl Campaign {
         let small = self.folder.join("small");
         fs::create_dir_all(&small)?;
         let at = small.display().to_string();
-        let size = format!("size={}m", 8 + self.random.below(12));
+        let size = format!("size={}m", self.random.u8(8..20));
         let mounted = program("mount")
             .args(["-t", "tmpfs", "-o", &size, "none", &at])
             .run();
@@ -68,7 +68,7 @@ impl Campaign {
         }
         self.tally.fault();
         self.pause(100, 2000);
-        if self.random.below(2) == 0 {
+        if self.random.bool() {
             self.kill_engine()?;
         }
         let waiting = self.books.of(Way::Store).acknowledged.clone();
@@ -91,7 +91,7 @@ impl Campaign {
         self.pause(100, 600);
         self.fail("w")?;
         self.pause(100, 1500);
-        if self.random.below(2) == 0 {
+        if self.random.bool() {
             self.engine.kill();
             fs::remove_file(self.engine.fail_file())?;
             self.engine.must_start()?;

@@ -27,7 +27,7 @@ impl Campaign {
         self.pause(200, 800);
         publishers.stop();
         self.settle()?;
-        match self.random.below(2) {
+        match self.random.u8(..2) {
             0 => self.engine.stop()?,
             _ => self.engine.kill(),
         }

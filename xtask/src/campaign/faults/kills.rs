@@ -17,7 +17,7 @@ const MARIADB: Which = |it| &mut it.mariadb;
 impl Campaign {
     pub(super) fn engine_killed(&mut self) -> Result<(), Failure> {
         let publishers = self.publish(&Way::ALL, 0);
-        for _ in 0..1 + self.random.below(4) {
+        for _ in 0..self.random.u8(1..=4) {
             self.pause(50, 1500);
             self.kill_engine()?;
         }
@@ -32,7 +32,7 @@ impl Campaign {
             self.receiver.set(mode);
             self.tally.fault();
             self.pause(100, 800);
-            if self.random.below(2) == 0 {
+            if self.random.bool() {
                 self.kill_engine()?;
             }
         }
@@ -56,23 +56,23 @@ impl Campaign {
     /// Kills some servers under load, and perhaps the engine while they are away.
     fn servers_killed(&mut self, which: &[Which], always_engine: bool) -> Result<(), Failure> {
         let publishers = self.publish(&Way::ALL, 0);
-        for _ in 0..1 + self.random.below(2) {
+        for _ in 0..self.random.u8(1..=2) {
             self.pause(200, 1500);
             for which in which {
                 which(&mut self.servers).kill()?;
                 self.tally.fault();
                 self.pause(1, 300);
             }
-            if always_engine || self.random.below(3) == 0 {
+            if always_engine || self.random.u8(..3) == 0 {
                 self.kill_engine()?;
             }
             self.pause(50, 1500);
-            let begin = self.random.below(which.len() as u64) as usize;
+            let begin = self.random.usize(..which.len());
             for which in which.iter().cycle().skip(begin).take(which.len()) {
                 which(&mut self.servers).start_again()?;
             }
             // A server that has just come back.
-            if self.random.below(3) == 0 {
+            if self.random.u8(..3) == 0 {
                 self.kill_engine()?;
             }
         }

@@ -6,9 +6,8 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use fastrand::Rng;
 use socket2::{Domain, Socket, Type};
-
-use crate::campaign::random::Random;
 
 /// How long an attacker waits for what a server does.
 const PATIENCE: Duration = Duration::from_secs(8);
@@ -32,7 +31,7 @@ pub struct Ports {
 
 pub struct Attacker {
     pub ports: Ports,
-    pub random: Random,
+    pub random: Rng,
     /// Where it comes from; the machine says so without.
     pub address: Option<Ipv4Addr>,
     until: Instant,
@@ -102,7 +101,7 @@ impl Attacker {
     pub fn new(ports: Ports, seed: u64, time: Duration) -> Self {
         Self {
             ports,
-            random: Random::new(seed),
+            random: Rng::with_seed(seed),
             address: None,
             until: Instant::now() + time,
             sent: 0,
@@ -125,8 +124,7 @@ impl Attacker {
 
     /// One of these.
     pub fn any<'a, T: ?Sized>(&mut self, of: &[&'a T]) -> &'a T {
-        let at = self.random.below(of.len() as u64) as usize;
-        of[at % of.len()]
+        of[self.random.usize(..of.len())]
     }
 
     pub fn connect(&self, port: u16) -> io::Result<TcpStream> {
@@ -185,7 +183,7 @@ impl Attacker {
     pub fn flood(
         &mut self,
         flood: Flood<'_>,
-        mut next: impl FnMut(u64, &mut Random) -> Vec<u8>,
+        mut next: impl FnMut(u64, &mut Rng) -> Vec<u8>,
     ) -> io::Result<()> {
         let end = self.until.min(Instant::now() + flood.time);
         let mut connections = Vec::new();
@@ -230,8 +228,8 @@ impl FloodConnection {
     fn send(
         &mut self,
         flood: &Flood<'_>,
-        random: &mut Random,
-        next: &mut impl FnMut(u64, &mut Random) -> Vec<u8>,
+        random: &mut Rng,
+        next: &mut impl FnMut(u64, &mut Rng) -> Vec<u8>,
     ) -> u64 {
         let (mut turns, mut written) = (0, 0);
         while written < TURN {

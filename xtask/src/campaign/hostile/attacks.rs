@@ -16,9 +16,10 @@ use std::process::{Child, Stdio};
 use std::thread;
 use std::time::Duration;
 
+use fastrand::Rng;
+
 use super::attacker::{Attacker, Ports};
 use super::processes::ending_with_this;
-use crate::campaign::random::Random;
 use crate::command::Failure;
 
 /// After an attempt that failed because the server refuses connections.
@@ -90,10 +91,10 @@ pub struct Sums {
 
 /// Attacks for so long, in this process.
 pub fn play(attack: &Attack, ports: Ports, seed: u64, time: Duration) -> Sums {
-    let mut random = Random::new(seed);
+    let mut random = Rng::with_seed(seed);
     let attackers: Vec<_> = (0..attack.threads)
         .map(|number| {
-            let mut attacker = Attacker::new(ports, random.next(), time);
+            let mut attacker = Attacker::new(ports, random.u64(..), time);
             if let Some(at) = number.checked_rem(attack.addresses) {
                 attacker.address = Some(Ipv4Addr::new(127, 0, 1, at as u8 + 1));
             }

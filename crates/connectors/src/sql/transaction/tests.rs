@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use component::handler::LocalFuture;
 use expr::value;
+use fastrand::Rng;
 
 use super::*;
 use crate::sql::measures::Measures;
@@ -22,30 +23,13 @@ use crate::sql::session::{Doing, Driver, Procedure, Session, Wants};
 use crate::sql::{Decimals, Limits, Place, Texts};
 use crate::testing::StandIn;
 
-/// Numbers that follow from a seed (splitmix64).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % end
-    }
-
-    fn one_in(&mut self, count: u64) -> bool {
-        self.below(count) == 0
-    }
-}
-
 thread_local! {
-    static RANDOM: RefCell<Random> = const { RefCell::new(Random(0)) };
+    static RANDOM: RefCell<Rng> = const { RefCell::new(Rng::with_seed(0)) };
     /// What is committed on the server.
     static COMMITTED: RefCell<BTreeSet<i64>> = const { RefCell::new(BTreeSet::new()) };
 }
 
-fn random<T>(work: impl FnOnce(&mut Random) -> T) -> T {
+fn random<T>(work: impl FnOnce(&mut Rng) -> T) -> T {
     RANDOM.with_borrow_mut(work)
 }
 
@@ -92,7 +76,7 @@ impl QueuedSession {
                 self.open = None;
                 Ok(0)
             }
-            "write" if self.open.is_some() && random(|it| it.one_in(8)) => {
+            "write" if self.open.is_some() && random(|it| it.u8(..8) == 0) => {
                 self.open = None;
                 deadlock()
             }
@@ -110,12 +94,12 @@ impl QueuedSession {
 
     async fn ask(&mut self, text: &str, number: i64) -> Result<i64, SqlError> {
         self.serve(text, number);
-        if random(|it| it.one_in(40)) {
+        if random(|it| it.u8(..40) == 0) {
             self.open = None;
             self.is_broken = true;
             return Err(SqlError::new(Class::Lost, "cut"));
         }
-        for _ in 0..random(|it| it.below(4)) {
+        for _ in 0..random(|it| it.u8(..4)) {
             tokio::task::yield_now().await;
         }
         let reply = self.replies.pop_front();
@@ -177,7 +161,7 @@ impl Session for QueuedSession {
 
     fn recover(mut self: Box<Self>) -> LocalFuture<'static, Option<Box<dyn Session>>> {
         Box::pin(async move {
-            if random(|it| it.one_in(2)) {
+            if random(Rng::bool) {
                 return None;
             }
             tokio::task::yield_now().await;
@@ -271,7 +255,7 @@ impl Flow<'_> {
                 .run(&select, &arguments, &mut sink, self.services)
                 .await
         };
-        let polls = random(|it| it.below(12));
+        let polls = random(|it| it.u64(..12));
         if let Some(Ok(_)) = at_most(polls, asked).await {
             own(sink.into_rows(), number);
         }
@@ -282,15 +266,15 @@ impl Flow<'_> {
     async fn transaction(&mut self, story: &mut Story) {
         let transaction = Rc::new(Transaction::new(self.database, None));
         let _left = Left(Rc::clone(&transaction));
-        for _ in 0..random(|it| 1 + it.below(4)) {
-            let tries = random(|it| 1 + it.below(3));
+        for _ in 0..random(|it| it.u8(1..=4)) {
+            let tries = random(|it| it.u8(1..=3));
             for _ in 0..tries {
-                let (reads, number) = (random(|it| it.one_in(3)), self.next());
+                let (reads, number) = (random(|it| it.u8(..3) == 0), self.next());
                 let text = if reads { self.texts.0 } else { self.texts.1 };
                 let mut sink = crate::sql::sink::First::new(1000);
                 let (sent, arguments) = (statement(text), [value::integer(number)]);
                 let run = transaction.run(&sent, &arguments, &mut sink, self.services);
-                let polls = random(|it| it.below(30));
+                let polls = random(|it| it.u64(..30));
                 let is_done = matches!(at_most(polls, run).await, Some(Ok(_)));
                 match (is_done, reads) {
                     (true, true) => own(sink.into_rows(), number),
@@ -303,7 +287,7 @@ impl Flow<'_> {
                 }
             }
         }
-        let is_success = random(|it| !it.one_in(5));
+        let is_success = random(|it| it.u8(..5) > 0);
         let ended = transaction.end(is_success, self.services).await;
         // A commit whose reply is lost may have happened.
         let is_known = !matches!(&ended, Err(error) if !error.is_without_effect);
@@ -321,7 +305,7 @@ async fn flow(mut flow: Flow<'_>) -> Vec<Story> {
     let mut stories = Vec::new();
     for _ in 0..3 {
         flow.read().await;
-        let (mut story, polls) = (Story::default(), random(|it| it.below(120)));
+        let (mut story, polls) = (Story::default(), random(|it| it.u64(..120)));
         at_most(polls, flow.transaction(&mut story)).await;
         stories.push(story);
     }
@@ -344,7 +328,7 @@ fn check(story: &Story, seed: u64, committed: &BTreeSet<i64>) {
 }
 
 async fn schedule(seed: u64) {
-    RANDOM.set(Random(seed));
+    RANDOM.set(Rng::with_seed(seed));
     COMMITTED.take();
     let (database, services) = (
         database(),
@@ -389,7 +373,7 @@ fn with_one_connection(test: impl AsyncFn(u64, &Rc<Pool>, &StandIn) -> bool) {
     let local = tokio::task::LocalSet::new();
     let mut useful = 0;
     for seed in 0..200 {
-        RANDOM.set(Random(seed));
+        RANDOM.set(Rng::with_seed(seed));
         COMMITTED.take();
         useful += local.block_on(&runtime, async {
             let services = StandIn {

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use fastrand::Rng;
 use journal::{DataFolder, StreamOptions, Streams};
 
 use super::{Place, Sink, taker, wait_long};
@@ -121,8 +122,8 @@ fn what_was_acknowledged_is_there_after_every_crash() {
     let place = Place::new(topic);
     let numbers: Vec<Arc<Mutex<u64>>> = (0..CLIENTS).map(|_| Arc::default()).collect();
     let mut acknowledged = Vec::new();
-    // A small generator: other instants with every run.
-    let mut chance = u64::from(std::process::id()) | 1;
+    // Other instants with every run.
+    let mut random = Rng::with_seed(u64::from(std::process::id()));
     for crash in 0..crashes {
         let mut engine = place.run(&[]);
         let stop = Arc::new(AtomicBool::new(false));
@@ -133,10 +134,7 @@ fn what_was_acknowledged_is_there_after_every_crash() {
                 thread::spawn(move || publish(port, client, &next, &stop))
             })
             .collect();
-        chance = chance
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1);
-        thread::sleep(Duration::from_millis(20 + (chance >> 33) % 200));
+        thread::sleep(Duration::from_millis(random.u64(20..220)));
         engine.process.signal("KILL");
         engine.process.wait();
         stop.store(true, Ordering::Relaxed);

@@ -2,6 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
+use fastrand::Rng;
+
 use super::*;
 
 /// How many kills there are when nobody says.
@@ -55,20 +57,13 @@ fn what_was_acknowledged_is_delivered_whenever_the_engine_is_killed() {
     let place = Place::with(keep, &endpoints);
     let next = Arc::new(Mutex::new(0));
     let mut acknowledged = Vec::new();
-    let mut chance = u64::from(std::process::id()) | 1;
+    let mut random = Rng::with_seed(u64::from(std::process::id()));
     for crash in 0..crashes {
         let engine = place.run();
         let (port, numbers) = (place.port, Arc::clone(&next));
         let client = thread::spawn(move || publish_until_it_fails(port, &numbers));
-        chance = chance
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1);
         // The first one before anything may have been noted.
-        let wait = if crash == 0 {
-            5
-        } else {
-            50 + (chance >> 33) % 400
-        };
+        let wait = if crash == 0 { 5 } else { random.u64(50..450) };
         thread::sleep(Duration::from_millis(wait));
         kill(engine);
         acknowledged.extend(client.join().unwrap());

@@ -4,8 +4,9 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use fastrand::Rng;
 
-use super::super::sim::{Random, SimDisk};
+use super::super::sim::SimDisk;
 use super::super::waiting::{wait, wait_all};
 use super::{ALL, now, options};
 use crate::streams::{Entry, Keep, NewEntry, Streams};
@@ -39,7 +40,7 @@ impl Known {
 }
 
 struct Model {
-    random: Random,
+    random: Rng,
     disk: SimDisk,
     streams: BTreeMap<&'static str, Known>,
     /// What each epoch had under each number: it never has anything else there.
@@ -75,7 +76,7 @@ fn key(number: u64) -> Bytes {
 impl Model {
     fn new(seed: u64) -> Self {
         Self {
-            random: Random::new(seed),
+            random: Rng::with_seed(seed),
             disk: SimDisk::new(seed + 1),
             streams: BTreeMap::new(),
             ever: BTreeMap::new(),
@@ -87,7 +88,7 @@ impl Model {
 
     /// A stream; hardly ever the one that goes nowhere.
     fn name(&mut self) -> &'static str {
-        match self.random.below(10) {
+        match self.random.u8(..10) {
             0..4 => "few",
             4..7 => "some",
             7..9 => "made",
@@ -125,9 +126,9 @@ impl Model {
         // Several calls that wait together, each with entries of several streams.
         let mut calls = Vec::new();
         let mut nexts = BTreeMap::new();
-        for _ in 0..=self.random.below(3) {
+        for _ in 0..self.random.u8(1..=3) {
             let mut call = Vec::new();
-            for _ in 0..=self.random.below(4) {
+            for _ in 0..self.random.u8(1..=4) {
                 let name = self.name();
                 if self.streams[name].may_be_missing {
                     continue;
@@ -209,7 +210,7 @@ impl Model {
             assert!(info.events >= kept, "{name}: {info:?} but {kept} are kept");
             let mut sequence = info.first;
             while sequence < info.next {
-                let read = streams.read(name, sequence, 1 + self.random.below(2000) as usize);
+                let read = streams.read(name, sequence, self.random.usize(1..=2000));
                 for entry in read.unwrap() {
                     assert_eq!(entry.sequence, sequence);
                     let count = number(&entry);
@@ -237,7 +238,7 @@ impl Model {
     fn read(&mut self, streams: &Streams) {
         let name = self.name();
         let known = &self.streams[name];
-        let from = 1 + self.random.below(known.next());
+        let from = self.random.u64(1..=known.next());
         match streams.read(name, from, 700) {
             Ok(entries) => {
                 for (entry, sequence) in entries.iter().zip(from..) {
@@ -269,13 +270,13 @@ impl Model {
         self.check(&streams);
         self.declare(&streams);
         for _ in 0..steps {
-            let goes_on = match self.random.below(10) {
+            let goes_on = match self.random.u8(..10) {
                 0..7 => self.append(&streams),
                 7..9 => {
                     self.read(&streams);
                     true
                 }
-                _ if self.random.holds(30) => {
+                _ if self.random.u8(..100) < 30 => {
                     self.remove(&streams);
                     true
                 }
@@ -296,7 +297,7 @@ fn nothing_acknowledged_is_lost_at_any_crash() {
     for seed in 0..300 {
         let mut model = Model::new(seed);
         for _ in 0..5 {
-            let left = 1 + model.random.below(300);
+            let left = model.random.u64(1..=300);
             model.disk.world().left = Some(left);
             model.run(60);
             model.disk.crash();
@@ -316,21 +317,21 @@ fn nothing_acknowledged_is_lost_when_fsync_fails_or_the_disk_is_full() {
     for seed in 1000..1150 {
         let mut model = Model::new(seed);
         for _ in 0..4 {
-            match model.random.below(3) {
-                0 => model.disk.world().sync_fails = Some(model.random.below(60)),
+            match model.random.u8(..3) {
+                0 => model.disk.world().sync_fails = Some(model.random.u64(..60)),
                 1 => {
-                    let space = 4000 + model.random.below(20_000);
+                    let space = model.random.u64(4000..24_000);
                     model.disk.world().space = Some(space);
                 }
                 _ => {
-                    model.disk.world().sync_fails = Some(model.random.below(60));
-                    let left = 1 + model.random.below(200);
+                    model.disk.world().sync_fails = Some(model.random.u64(..60));
+                    let left = model.random.u64(1..=200);
                     model.disk.world().left = Some(left);
                 }
             }
             model.run(40);
             // The process starts again, with or without the machine.
-            if model.random.holds(50) {
+            if model.random.bool() {
                 model.disk.crash();
             }
             let mut world = model.disk.world();

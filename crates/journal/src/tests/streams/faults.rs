@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
+use fastrand::Rng;
 
-use super::super::sim::{Random, SimDisk};
+use super::super::sim::SimDisk;
 use super::super::waiting::wait;
 use super::{ALL, append, declare, entry, open, options, texts};
 use crate::disk::Disk;
@@ -118,12 +119,12 @@ fn a_file_without_a_good_index_is_read_as_a_whole() {
     let (_, sealed) = sealed.split_last().unwrap();
     // All indexes are cut off at a place of chance, or overwritten.
     for seed in 0..40 {
-        let mut random = Random::new(seed);
+        let mut random = Rng::with_seed(seed);
         for &(file, size) in sealed {
             let index = index_at(&disk, file);
             let mut world = disk.world();
             let (_, durable, seen) = world.bytes().find(|it| it.0 == file).unwrap();
-            let at = index + random.below((size - index) as u64) as usize;
+            let at = random.usize(index..size);
             for bytes in [durable, seen] {
                 match seed % 2 {
                     0 => bytes.truncate(at),

@@ -4,28 +4,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Wake;
 
+use fastrand::Rng;
+
 use super::super::*;
 use super::run;
 
 const OPERATIONS: u32 = 150_000;
 const COUNT_MAX: usize = 200;
 
-/// Xorshift (Marsaglia, 2003).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % bound
-    }
-
-    /// A time of any magnitude up to a few hours.
-    fn time(&mut self) -> Duration {
-        let magnitude = self.below(24);
-        Duration::from_micros(self.below((1000 << magnitude) + 1))
-    }
+/// A time of any magnitude up to a few hours.
+fn time(random: &mut Rng) -> Duration {
+    let magnitude = random.u8(..24);
+    Duration::from_micros(random.u64(..=1000 << magnitude))
 }
 
 #[derive(Default)]
@@ -126,15 +116,15 @@ impl Pair {
         self.waits = false;
     }
 
-    fn operate(&mut self, random: &mut Random) {
+    fn operate(&mut self, random: &mut Rng) {
         let now = Instant::now();
-        match random.below(8) {
-            0..=3 => self.set(now, random.time()),
+        match random.u8(..8) {
+            0..=3 => self.set(now, time(random)),
             4 => {
                 self.deadline.clear();
                 (self.at, self.expired) = (None, false);
             }
-            5 if self.caps.len() < 4 => self.cap(now, random.time()),
+            5 if self.caps.len() < 4 => self.cap(now, time(random)),
             5 | 6 => {
                 if let Some((outer, cap)) = self.caps.pop() {
                     self.deadline.restore(outer);
@@ -157,23 +147,23 @@ async fn pass(time: Duration) {
 async fn agree_with_the_model(seed: u64) {
     let deadlines = Deadlines::new();
     tokio::task::spawn_local(deadlines.clone().sweep());
-    let mut random = Random(seed);
+    let mut random = Rng::with_seed(seed);
     let mut pairs: Vec<Pair> = Vec::new();
     for _ in 0..OPERATIONS {
         let count = pairs.len();
-        match random.below(32) {
+        match random.u8(..32) {
             0 if count < COUNT_MAX => pairs.push(Pair::new(&deadlines)),
             1 if count > 0 => {
-                let chosen = random.below(count as u64) as usize;
+                let chosen = random.usize(..count);
                 pairs.swap_remove(chosen);
             }
             2 => {
-                let time = random.time();
+                let time = time(&mut random);
                 pass(time).await;
                 pairs.iter_mut().for_each(|it| it.check(Instant::now()));
             }
             _ if count > 0 => {
-                let chosen = random.below(count as u64) as usize;
+                let chosen = random.usize(..count);
                 pairs[chosen].operate(&mut random);
             }
             _ => {}
@@ -247,11 +237,12 @@ fn memory_is_given_back() {
 #[test]
 fn a_late_sweep_finds_everything_that_is_due() {
     const TICK: u64 = RESOLUTION.as_micros() as u64;
-    let (mut random, mut wheel, mut now) = (Random(0x2545_F491_4F6C_DD1D), Wheel::new(), 0);
+    let mut random = Rng::with_seed(0x2545_F491_4F6C_DD1D);
+    let (mut wheel, mut now) = (Wheel::new(), 0);
     let ids: Vec<u32> = (0..50).map(|_| wheel.slots.add()).collect();
     for _ in 0..OPERATIONS {
-        let time = random.time().as_micros() as u64;
-        match random.below(16) {
+        let time = time(&mut random).as_micros() as u64;
+        match random.u8(..16) {
             0 => {
                 now += time;
                 while wheel.expire(now).is_some() {}
@@ -264,7 +255,7 @@ fn a_late_sweep_finds_everything_that_is_due() {
             }
             1 => now += time / 64,
             _ => {
-                let id = ids[random.below(50) as usize];
+                let id = ids[random.usize(..50)];
                 if wheel.set(id, now + time) {
                     wheel.file(id, now);
                 }

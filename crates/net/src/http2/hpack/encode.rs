@@ -421,6 +421,8 @@ fn static_name(name: &[u8]) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use fastrand::Rng;
+
     use super::super::{DecodeError, Decoder, Line, Sink};
     use super::*;
 
@@ -545,21 +547,20 @@ mod tests {
     #[test]
     fn decoder_and_encoder_agree_whatever_is_sent() {
         let (mut encoder, mut decoder) = (Encoder::new(), Decoder::new());
-        let mut seed = 1u32;
-        let mut next = move |range: u32| {
-            seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            (seed >> 8) % range
-        };
+        let mut random = Rng::with_seed(1);
         for round in 0..5000 {
             if round % 50 == 0 {
-                encoder.set_limit([0, 100, 4096, 1000][next(4) as usize]);
-                encoder.set_limit([4096, 200, 10_000][next(3) as usize]);
+                encoder.set_limit([0, 100, 4096, 1000][random.usize(..4)]);
+                encoder.set_limit([4096, 200, 10_000][random.usize(..3)]);
             }
-            let lines: Vec<(String, String)> = (0..next(8))
-                .map(|_| match next(3) {
-                    0 => (format!("x-{}", next(40)), "v".repeat(next(300) as usize)),
-                    1 => ("user-agent".into(), format!("agent {}", next(30))),
-                    _ => ("date".into(), format!("{}", next(1000))),
+            let lines: Vec<(String, String)> = (0..random.u8(..8))
+                .map(|_| match random.u8(..3) {
+                    0 => (
+                        format!("x-{}", random.u8(..40)),
+                        "v".repeat(random.usize(..300)),
+                    ),
+                    1 => ("user-agent".into(), format!("agent {}", random.u8(..30))),
+                    _ => ("date".into(), format!("{}", random.u16(..1000))),
                 })
                 .collect();
             let pairs: Vec<_> = lines.iter().map(|(n, v)| (&n[..], &v[..])).collect();

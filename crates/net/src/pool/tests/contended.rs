@@ -19,7 +19,7 @@ struct Load {
     /// Of each worker.
     clients: [usize; WORKERS],
     /// For how many ticks they rest at most between a reply and the next request.
-    think: [usize; WORKERS],
+    think: [u32; WORKERS],
     /// How long making a connection takes.
     connect: Duration,
     /// How long a reply takes at most.
@@ -50,7 +50,7 @@ struct Clients {
 
 struct Contest {
     load: Load,
-    random: Random,
+    random: Rng,
     now: Instant,
     alive: Rc<Cell<usize>>,
     tally: Tally,
@@ -62,7 +62,7 @@ impl Contest {
         let queue = Arc::<QueueCount>::default();
         let mut contest = Self {
             load,
-            random: Random(load.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
+            random: Rng::with_seed(load.seed),
             now: Instant::now(),
             alive: Rc::default(),
             tally: Tally::default(),
@@ -131,7 +131,7 @@ impl Contest {
                 }
             }
             self.tally.served[at] += 1;
-            let think = self.pick(self.load.think[at]);
+            let think = self.random.u32(..self.load.think[at]);
             clients.thinking.push(now + TICK * think);
         }
         while let Some(index) = clients.thinking.iter().position(|end| *end <= now) {
@@ -142,10 +142,6 @@ impl Contest {
             clients.own.pool.on_wake(now);
         }
         self.receive(clients);
-    }
-
-    fn pick(&mut self, end: usize) -> u32 {
-        self.random.below(end) as u32
     }
 
     fn connected(&self, own: &Worker, permit: Permit) -> Connected<FakeConnection, FakeLink> {
@@ -194,8 +190,8 @@ impl Contest {
         if let Lent::Stream(link) = &lent {
             link.0.open.set(link.0.open.get() + 1);
         }
-        let ticks = (self.load.reply.as_micros() / TICK.as_micros()) as usize;
-        let end = self.now + TICK * (1 + self.pick(ticks.max(1)));
+        let ticks = (self.load.reply.as_micros() / TICK.as_micros()) as u32;
+        let end = self.now + TICK * self.random.u32(1..=ticks.max(1));
         clients.lent.push((end, lent));
     }
 }

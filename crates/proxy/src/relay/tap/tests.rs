@@ -5,10 +5,11 @@
 
 use std::task::Waker;
 
+use fastrand::Rng;
 use net::http1::ReadError;
 
 use super::*;
-use crate::relay::tests::{Random, run_schedules};
+use crate::relay::tests::{random_bytes, run_schedules};
 use crate::relay::{Sink, pump};
 
 const SCHEDULES: u64 = 100_000;
@@ -22,7 +23,7 @@ const STOP: u8 = 2;
 
 /// A body that comes piece by piece.
 pub(crate) struct ScriptedSource {
-    random: Random,
+    random: Rng,
     body: Vec<u8>,
     arrived: usize,
     pub taken: usize,
@@ -34,7 +35,7 @@ pub(crate) struct ScriptedSource {
 }
 
 impl ScriptedSource {
-    pub fn new(random: &Random, body: Vec<u8>, breaks: bool) -> Self {
+    pub fn new(random: &Rng, body: Vec<u8>, breaks: bool) -> Self {
         Self {
             random: random.clone(),
             body,
@@ -52,12 +53,12 @@ impl ScriptedSource {
         if !needs_more || self.arrived == self.body.len() {
             return Poll::Ready(());
         }
-        if self.random.one_in(3) {
+        if self.random.u8(..3) == 0 {
             return Poll::Pending;
         }
-        let most = [1, 2, 7, 300, 100_000][self.random.below(5)];
+        let most = [1, 2, 7, 300, 100_000][self.random.usize(..5)];
         let rest = self.body.len() - self.arrived;
-        self.arrived += rest.min(1 + self.random.below(most));
+        self.arrived += rest.min(self.random.usize(1..=most));
         Poll::Ready(())
     }
 }
@@ -97,7 +98,7 @@ impl Source for ScriptedSource {
 
 /// Takes few bytes, and breaks when it has got so many.
 struct ScriptedSink {
-    random: Random,
+    random: Rng,
     got: Vec<u8>,
     capacity: usize,
     has_end: bool,
@@ -115,18 +116,18 @@ impl Sink for ScriptedSink {
         if self.got.len() >= self.capacity {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         }
-        if self.random.one_in(3) {
+        if self.random.u8(..3) == 0 {
             return Poll::Pending;
         }
-        let most = [1, 5, 900][self.random.below(3)];
-        let count = bytes.len().min(1 + self.random.below(most));
+        let most = [1, 5, 900][self.random.usize(..3)];
+        let count = bytes.len().min(self.random.usize(1..=most));
         self.got.extend_from_slice(&bytes[..count]);
         self.has_end = end.is_end() && count == bytes.len();
         Poll::Ready(Ok(count))
     }
 
     fn poll_flush(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.random.one_in(4) {
+        match self.random.u8(..4) == 0 {
             true => Poll::Pending,
             false => Poll::Ready(Ok(())),
         }
@@ -139,7 +140,7 @@ impl Sink for ScriptedSink {
 
 /// Follows units, and remembers all that it has let pass.
 struct UnitTap {
-    random: Random,
+    random: Rng,
     /// How much of a unit's content is still to come.
     left: usize,
     /// Whether the unit that waits may pass now.
@@ -186,17 +187,17 @@ impl Tap for UnitTap {
     }
 
     fn poll_wait(&mut self, _: &mut Context<'_>) -> Poll<()> {
-        if !self.random.one_in(3) {
+        if self.random.u8(..3) > 0 {
             return Poll::Pending;
         }
         // Another look may find that it has to wait once more.
-        self.is_granted = self.random.one_in(2);
+        self.is_granted = self.random.bool();
         Poll::Ready(())
     }
 }
 
 struct Schedule {
-    random: Random,
+    random: Rng,
     source: ScriptedSource,
     sink: ScriptedSink,
     tap: UnitTap,
@@ -208,39 +209,39 @@ struct Schedule {
 
 impl Schedule {
     fn new(seed: u64) -> Self {
-        let mut random = Random::new(seed);
+        let mut random = Rng::with_seed(seed);
         let (mut body, mut stop) = (Vec::new(), None);
-        let count = random.below(12);
+        let count = random.usize(..12);
         for unit in 0..count {
-            let kind = [PASS, PASS, PASS, WAIT, WAIT, STOP][random.below(6)];
+            let kind = [PASS, PASS, PASS, WAIT, WAIT, STOP][random.usize(..6)];
             if kind == STOP && stop.is_none() {
                 stop = Some((body.len(), unit));
             }
-            let length = [0, 1, 255][random.below(3)];
+            let length = [0, 1, 255][random.usize(..3)];
             body.extend([kind, length]);
-            body.extend(random.bytes(length.into()));
+            body.extend(random_bytes(&mut random, length.into()));
         }
-        let breaks = random.one_in(3);
-        if random.one_in(3) {
-            let length = random.below(body.len() + 1);
+        let breaks = random.u8(..3) == 0;
+        if random.u8(..3) == 0 {
+            let length = random.usize(..=body.len());
             body.truncate(length);
         }
         // A kind alone stops nothing.
         let stop = stop.filter(|(at, _)| at + 2 <= body.len());
-        let capacity = match random.one_in(5) {
-            true => random.below(body.len() + 1),
+        let capacity = match random.u8(..5) == 0 {
+            true => random.usize(..=body.len()),
             false => usize::MAX,
         };
         Self {
             source: ScriptedSource::new(&random, body.clone(), breaks),
             sink: ScriptedSink {
-                random: Random::new(random.next()),
+                random: random.fork(),
                 got: Vec::new(),
                 capacity,
                 has_end: false,
             },
             tap: UnitTap {
-                random: Random::new(random.next()),
+                random: random.fork(),
                 left: 0,
                 is_granted: false,
                 units: 0,
@@ -254,8 +255,8 @@ impl Schedule {
     }
 
     fn run(mut self) {
-        let drop_after = match self.random.one_in(5) {
-            true => self.random.below(40),
+        let drop_after = match self.random.u8(..5) == 0 {
+            true => self.random.usize(..40),
             false => POLLS_MAX,
         };
         let mut context = Context::from_waker(Waker::noop());

@@ -9,10 +9,11 @@ use std::task::{Waker, ready};
 use std::time::Duration;
 
 use component::stream_limits::{MessageLimit, Over, Scope, StreamLimits, StreamSettings};
+use fastrand::Rng;
 use net::deadline::Deadlines;
 
 use super::*;
-use crate::relay::tests::{Random, run_schedules};
+use crate::relay::tests::{random_bytes, run_schedules};
 
 const SCHEDULES: u64 = 30_000;
 /// More polls than any schedule needs that does not stand still.
@@ -21,7 +22,7 @@ const CLOSE: u8 = 8;
 
 /// One side of a tunnel.
 struct Peer {
-    random: Random,
+    random: Rng,
     incoming: Vec<u8>,
     arrived: usize,
     consumed: usize,
@@ -34,15 +35,15 @@ struct Peer {
 }
 
 impl Peer {
-    fn new(random: &mut Random, incoming: Vec<u8>) -> Self {
+    fn new(random: &mut Rng, incoming: Vec<u8>) -> Self {
         Self {
-            random: Random::new(random.next()),
+            random: random.fork(),
             incoming,
             arrived: 0,
             consumed: 0,
             written: Vec::new(),
             records: Vec::new(),
-            has_records: random.one_in(2),
+            has_records: random.bool(),
             capacity: usize::MAX,
         }
     }
@@ -55,12 +56,12 @@ impl Peer {
 impl ByteStream for Peer {
     fn poll_fill(&mut self, _: &mut Context<'_>) -> Poll<io::Result<usize>> {
         assert!(self.arrived - self.consumed < 14, "it reads ahead");
-        if self.random.one_in(3) {
+        if self.random.u8(..3) == 0 {
             return Poll::Pending;
         }
-        let most = [1, 2, 7, 300, 100_000][self.random.below(5)];
+        let most = [1, 2, 7, 300, 100_000][self.random.usize(..5)];
         let rest = self.incoming.len() - self.arrived;
-        let count = rest.min(1 + self.random.below(most));
+        let count = rest.min(self.random.usize(1..=most));
         self.arrived += count;
         Poll::Ready(Ok(count))
     }
@@ -84,17 +85,17 @@ impl ByteStream for Peer {
             self.records.extend_from_slice(bytes);
             return Poll::Ready(Ok(bytes.len()));
         }
-        if self.random.one_in(3) {
+        if self.random.u8(..3) == 0 {
             return Poll::Pending;
         }
-        let most = [1, 5, 900][self.random.below(3)];
-        let count = bytes.len().min(1 + self.random.below(most));
+        let most = [1, 5, 900][self.random.usize(..3)];
+        let count = bytes.len().min(self.random.usize(1..=most));
         self.written.extend_from_slice(&bytes[..count]);
         Poll::Ready(Ok(count))
     }
 
     fn poll_flush(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let count = self.random.below(400).min(self.records.len());
+        let count = self.random.usize(..400).min(self.records.len());
         self.written.extend(self.records.drain(..count));
         match self.records.is_empty() {
             true => Poll::Ready(Ok(())),
@@ -113,18 +114,18 @@ struct Sent {
 }
 
 impl Sent {
-    fn new(random: &mut Random) -> Self {
+    fn new(random: &mut Rng) -> Self {
         let (mut bytes, mut frames) = (Vec::new(), Vec::new());
-        for _ in 0..random.below(10) {
-            let opcode = [0, 1, 2, 9, 10, CLOSE][random.below(6)];
+        for _ in 0..random.usize(..10) {
+            let opcode = [0, 1, 2, 9, 10, CLOSE][random.usize(..6)];
             frames.push((bytes.len(), opcode));
             bytes.extend(frame(random, opcode));
         }
-        let malformed = random.one_in(6).then_some(bytes.len());
+        let malformed = (random.u8(..6) == 0).then_some(bytes.len());
         if malformed.is_some() {
             bytes.extend([0x82, 127, 0x80, 0, 0, 0, 0, 0, 0, 0]);
-        } else if random.one_in(2) {
-            let length = random.below(bytes.len() + 1);
+        } else if random.bool() {
+            let length = random.usize(..=bytes.len());
             bytes.truncate(length);
         }
         Self {
@@ -154,13 +155,13 @@ impl Sent {
     }
 }
 
-fn frame(random: &mut Random, opcode: u8) -> Vec<u8> {
-    let length = [0, 1, 125, 126, 127, 400][random.below(6)];
-    let mask = [0, 0x80][random.below(2)];
+fn frame(random: &mut Rng, opcode: u8) -> Vec<u8> {
+    let length = [0, 1, 125, 126, 127, 400][random.usize(..6)];
+    let mask = [0, 0x80][random.usize(..2)];
     let mut bytes = vec![0x80 | opcode];
     match length {
         0..126 => bytes.push(mask | length as u8),
-        _ if random.one_in(2) => {
+        _ if random.bool() => {
             bytes.push(mask | 126);
             bytes.extend_from_slice(&(length as u16).to_be_bytes());
         }
@@ -170,9 +171,9 @@ fn frame(random: &mut Random, opcode: u8) -> Vec<u8> {
         }
     }
     if mask != 0 {
-        bytes.extend(random.bytes(4));
+        bytes.extend(random_bytes(random, 4));
     }
-    bytes.extend(random.bytes(length));
+    bytes.extend(random_bytes(random, length));
     bytes
 }
 
@@ -191,7 +192,7 @@ fn limits(burst: u32, over: Over) -> Arc<StreamLimits> {
 }
 
 struct Schedule {
-    random: Random,
+    random: Rng,
     sent: Sent,
     source: Peer,
     sink: Peer,
@@ -204,16 +205,16 @@ struct Schedule {
 
 impl Schedule {
     fn new(seed: u64, deadlines: &Deadlines) -> Self {
-        let mut random = Random::new(seed);
+        let mut random = Rng::with_seed(seed);
         let sent = Sent::new(&mut random);
-        let limit = random.one_in(2).then(|| {
-            let over = [Over::Delay, Over::Close][random.below(2)];
-            (1 + random.below(4), over)
+        let limit = random.bool().then(|| {
+            let over = [Over::Delay, Over::Close][random.usize(..2)];
+            (random.usize(1..=4), over)
         });
         let limits = limit.map(|(most, over)| limits(most as u32, over));
         let mut sink = Peer::new(&mut random, Vec::new());
-        if random.one_in(6) {
-            sink.capacity = random.below(sent.bytes.len() + 1);
+        if random.u8(..6) == 0 {
+            sink.capacity = random.usize(..=sent.bytes.len());
         }
         Self {
             source: Peer::new(&mut random, sent.bytes.clone()),
@@ -228,8 +229,8 @@ impl Schedule {
     }
 
     fn run(mut self) {
-        let hold_after = match self.random.one_in(2) {
-            true => self.random.below(60),
+        let hold_after = match self.random.bool() {
+            true => self.random.usize(..60),
             false => POLLS_MAX,
         };
         let mut context = Context::from_waker(Waker::noop());
@@ -306,7 +307,7 @@ fn no_schedule_loses_frames_or_passes_those_that_may_not() {
 /// A tunnel that ends does not wait for the frames of a side that is quiet.
 #[test]
 fn a_quiet_direction_holds_at_once() {
-    let mut random = Random::new(1);
+    let mut random = Rng::with_seed(1);
     let (mut source, mut sink) = (
         Peer::new(&mut random, Vec::new()),
         Peer::new(&mut random, Vec::new()),

@@ -7,19 +7,20 @@ use std::net::IpAddr;
 use std::task::Waker;
 
 use component::stream_limits::{MessageLimit, Over, Scope, StreamLimits, StreamSettings};
+use fastrand::Rng;
 use net::deadline::Deadlines;
 use net::http1::Framing;
 
 use super::*;
 use crate::relay::tap::tests::ScriptedSource;
-use crate::relay::tests::{Random, decoded, run_schedules};
+use crate::relay::tests::{decoded, random_bytes, run_schedules};
 
 const SCHEDULES: u64 = 30_000;
 /// More polls than any schedule needs that does not stand still.
 const POLLS_MAX: usize = 50_000;
 
 struct ScriptedClient {
-    random: Random,
+    random: Rng,
     written: Vec<u8>,
     is_chunked: bool,
 }
@@ -37,11 +38,11 @@ impl Client for ScriptedClient {
 
     fn poll_write(&mut self, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         assert!(!bytes.is_empty());
-        if self.random.one_in(3) {
+        if self.random.u8(..3) == 0 {
             return Poll::Pending;
         }
-        let most = [1, 50, 5_000, 100_000][self.random.below(4)];
-        let count = bytes.len().min(1 + self.random.below(most));
+        let most = [1, 50, 5_000, 100_000][self.random.usize(..4)];
+        let count = bytes.len().min(self.random.usize(1..=most));
         self.written.extend_from_slice(&bytes[..count]);
         Poll::Ready(Ok(count))
     }
@@ -64,15 +65,15 @@ impl Client for ScriptedClient {
 }
 
 /// Events, and where each is complete: at the line end that dispatches it.
-fn events(random: &mut Random) -> (Vec<u8>, Vec<usize>) {
+fn events(random: &mut Rng) -> (Vec<u8>, Vec<usize>) {
     let (mut bytes, mut ends) = (Vec::new(), Vec::new());
-    for _ in 0..random.below(10) {
-        let line_end = ["\n", "\r\n", "\r"][random.below(3)];
-        let comments = random.below(3);
+    for _ in 0..random.usize(..10) {
+        let line_end = ["\n", "\r\n", "\r"][random.usize(..3)];
+        let comments = random.usize(..3);
         bytes.extend(format!(": quiet{line_end}").repeat(comments).bytes());
-        let length = [0, 3, 200, 5_000][random.below(4)];
+        let length = [0, 3, 200, 5_000][random.usize(..4)];
         bytes.extend(b"data: ");
-        bytes.extend(random.bytes(length));
+        bytes.extend(random_bytes(random, length));
         bytes.extend(line_end.bytes());
         ends.push(bytes.len());
         bytes.extend(line_end.bytes());
@@ -96,11 +97,11 @@ struct Schedule {
 
 impl Schedule {
     fn new(seed: u64, deadlines: &Deadlines) -> Self {
-        let mut random = Random::new(seed);
+        let mut random = Rng::with_seed(seed);
         let (stream, ends) = events(&mut random);
-        let limit = random.one_in(2).then(|| {
-            let over = [Over::Delay, Over::Close][random.below(2)];
-            (1 + random.below(4), over)
+        let limit = random.bool().then(|| {
+            let over = [Over::Delay, Over::Close][random.usize(..2)];
+            (random.usize(1..=4), over)
         });
         let limits = limit.map(|(burst, over)| {
             Arc::new(StreamLimits::new(StreamSettings {
@@ -114,13 +115,13 @@ impl Schedule {
                 }),
             }))
         });
-        let (breaks, is_chunked) = (random.one_in(3), random.one_in(2));
+        let (breaks, is_chunked) = (random.u8(..3) == 0, random.bool());
         let mut writer = BodyWriter::new(Vec::new());
         writer.set_chunked(is_chunked);
         Self {
             source: ScriptedSource::new(&random, stream.clone(), breaks),
             client: ScriptedClient {
-                random: Random::new(random.next()),
+                random: random.fork(),
                 written: Vec::new(),
                 is_chunked,
             },

@@ -3,32 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use fastrand::Rng;
+
 use super::*;
-
-/// A generator of numbers by chance (SplitMix64).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, most: u64) -> u64 {
-        self.next() % most
-    }
-
-    fn is_one_of(&mut self, count: u64) -> bool {
-        self.below(count) == 0
-    }
-
-    fn part(&mut self) -> f64 {
-        self.below(1000) as f64 / 1000.0
-    }
-}
 
 fn policy(order: Order) -> Policy {
     Policy {
@@ -61,7 +38,7 @@ struct UnderWay {
 
 /// An endpoint with its log and its receiver.
 struct World {
-    random: Random,
+    random: Rng,
     policy: Arc<Policy>,
     machine: Machine,
     now: Now,
@@ -89,7 +66,7 @@ impl World {
     fn new(seed: u64, policy: Policy) -> Self {
         let policy = Arc::new(policy);
         Self {
-            random: Random(seed),
+            random: Rng::with_seed(seed),
             machine: Machine::new(Arc::clone(&policy), 1),
             policy,
             now: Now {
@@ -127,12 +104,12 @@ impl World {
     }
 
     fn publish(&mut self) {
-        let key = Some(self.random.below(4)).filter(|it| *it > 0);
-        let item = match self.random.below(10) {
+        let key = Some(self.random.u64(..4)).filter(|it| *it > 0);
+        let item = match self.random.u8(..10) {
             0 => Item::LeftOut,
             1 => Item::Failed { key },
             _ => Item::Shown {
-                bytes: 1 + self.random.below(100) as usize,
+                bytes: self.random.usize(1..=100),
                 key,
             },
         };
@@ -233,34 +210,34 @@ impl World {
         if self.under_way.is_empty() {
             return;
         }
-        let at = self.random.below(self.under_way.len() as u64) as usize;
+        let at = self.random.usize(..self.under_way.len());
         let UnderWay {
             number,
             span,
             is_gap,
             is_letter,
         } = self.under_way.swap_remove(at);
-        let is_lost = span.first < self.first && !is_gap && self.random.is_one_of(2);
+        let is_lost = span.first < self.first && !is_gap && self.random.bool();
         let is_batch = !is_gap && !is_letter && span.first < span.last;
-        let is_cut = !is_good && is_batch && self.random.is_one_of(8);
-        let outcome = match (is_letter, is_good, self.random.below(12)) {
+        let is_cut = !is_good && is_batch && self.random.u8(..8) == 0;
+        let outcome = match (is_letter, is_good, self.random.u8(..12)) {
             (true, true, _) | (true, false, 0..9) => Outcome::Kept,
             (true, false, _) => Outcome::NotKept,
             _ if is_lost => Outcome::Lost,
             _ if is_cut => {
                 // After a crash it may have the bounds that it had.
                 self.bounds.remove(&span.first);
-                let last = span.first + self.random.below(span.last - span.first);
+                let last = self.random.u64(span.first..span.last);
                 Outcome::TooLarge { last }
             }
             (false, true, _) => Outcome::Delivered,
             (false, false, 0..5) => Outcome::Delivered,
             (false, false, 5 | 6) => Outcome::Down {
-                retry_after: Some(self.random.below(100_000_000)),
+                retry_after: Some(self.random.u64(..100_000_000)),
             },
             (false, false, 7..10) => Outcome::Refused,
             (false, false, 10) => Outcome::Aborted,
-            (false, false, _) => match self.random.is_one_of(20) {
+            (false, false, _) => match self.random.u8(..20) == 0 {
                 true => Outcome::Gone,
                 false => Outcome::Down { retry_after: None },
             },
@@ -273,7 +250,7 @@ impl World {
             }
             self.bounds.remove(&span.first);
         }
-        let random = self.random.part();
+        let random = self.random.f64();
         self.machine.finished(number, outcome, self.now, random);
         for notice in self.machine.take_notices() {
             if matches!(notice, Notice::GapSkipped | Notice::Dropped) {
@@ -313,7 +290,7 @@ impl World {
         self.crashes += 1;
         self.under_way.clear();
         self.writing = None;
-        let time = self.random.below(5_000_000);
+        let time = self.random.u64(..5_000_000);
         self.pass(time);
         let (cursor, record) = &self.disk;
         self.machine = Machine::restore(Arc::clone(&self.policy), *cursor, record, self.now);
@@ -326,27 +303,27 @@ impl World {
     }
 
     fn step(&mut self) {
-        match self.random.below(40) {
+        match self.random.u8(..40) {
             0..10 => self.publish(),
             10..20 => self.finish(false),
             20..25 => {
-                let time = self.random.below(3_000_000);
+                let time = self.random.u64(..3_000_000);
                 self.pass(time);
             }
             25..28 => self.begin_writing(),
             28..31 => self.end_writing(),
-            31 if self.random.is_one_of(4) => self.crash(),
-            32 if self.random.is_one_of(6) => {
+            31 if self.random.u8(..4) == 0 => self.crash(),
+            32 if self.random.u8(..6) == 0 => {
                 self.write();
                 self.crash();
             }
-            33 if self.random.is_one_of(4) => {
+            33 if self.random.u8(..4) == 0 => {
                 let most = self.log.len() as u64 + 1 - self.first;
-                self.first += self.random.below(most + 1);
+                self.first += self.random.u64(..=most);
                 // A batch of which a part is gone has other bounds.
                 self.bounds.clear();
             }
-            34 if self.random.is_one_of(8) => self.machine.pause(),
+            34 if self.random.u8(..8) == 0 => self.machine.pause(),
             35 | 36 if self.machine.stopped().is_some() => self.machine.resume(),
             _ => {}
         }
@@ -492,8 +469,8 @@ fn with_events(policy: Policy, count: u64, now: Now) -> Machine {
 #[test]
 fn what_is_replayed_comes_again_and_nothing_else_does() {
     for seed in 0..300 {
-        let mut random = Random(seed);
-        let order = [Order::All, Order::None][random.below(2) as usize];
+        let mut random = Rng::with_seed(seed);
+        let order = [Order::All, Order::None][random.usize(..2)];
         let policy = Arc::new(policy(order));
         let count = 40;
         let mut machine = Machine::new(Arc::clone(&policy), 1);
@@ -516,22 +493,22 @@ fn what_is_replayed_comes_again_and_nothing_else_does() {
                 under_way.push((number, span));
             }
             assert!(machine.end >= machine.cursor, "seed {seed}");
-            if !under_way.is_empty() && !random.is_one_of(4) {
-                let at = random.below(under_way.len() as u64) as usize;
+            if !under_way.is_empty() && random.u8(..4) > 0 {
+                let at = random.usize(..under_way.len());
                 let (number, span) = under_way.swap_remove(at);
-                let outcome = match random.below(5) {
+                let outcome = match random.u8(..5) {
                     0 => Outcome::Down { retry_after: None },
                     _ => Outcome::Delivered,
                 };
                 if outcome == Outcome::Delivered {
                     times[span.first as usize] += 1;
                 }
-                machine.finished(number, outcome, now, random.part());
+                machine.finished(number, outcome, now, random.f64());
             }
-            if replays > 0 && random.is_one_of(60) {
+            if replays > 0 && random.u8(..60) == 0 {
                 replays -= 1;
-                let first = 1 + random.below(count as u64);
-                let last = first + random.below(count as u64);
+                let first = random.u64(1..=count as u64);
+                let last = first + random.u64(..count as u64);
                 for number in first..=last.min(count as u64) {
                     // What is not done yet comes once.
                     let is_done = machine.is_done(number);
@@ -542,7 +519,7 @@ fn what_is_replayed_comes_again_and_nothing_else_does() {
                 }
                 machine.replay(Range { first, last });
             }
-            if random.is_one_of(100) && under_way.is_empty() {
+            if random.u8(..100) == 0 && under_way.is_empty() {
                 let (record, _) = machine.record(now);
                 let cursor = machine.cursor();
                 let record = through_json(&record);

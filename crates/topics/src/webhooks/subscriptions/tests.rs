@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use access::sealing_keys::SealingKeys;
+use fastrand::Rng;
 
 use super::headers::HeaderLine;
 use super::record::{
@@ -384,20 +385,14 @@ fn pages_have_what_belongs_to_their_owner_in_order() {
 /// list has, and keeps its bounds.
 #[test]
 fn the_registry_is_what_a_list_is_in_any_order_of_changes() {
-    for seed in 1..40_u64 {
-        let mut random = seed;
-        let mut next = |most: usize| {
-            random ^= random << 13;
-            random ^= random >> 7;
-            random ^= random << 17;
-            (random % most as u64) as usize
-        };
+    for seed in 1..40 {
+        let mut random = Rng::with_seed(seed);
         let mut registry = Registry::default();
         let mut pending: Vec<(Reserved, String)> = Vec::new();
         let mut model: Vec<(String, &str)> = Vec::new();
         for step in 0..300 {
-            let of = ["ann", "bob", "carl"][next(3)];
-            match next(4) {
+            let of = ["ann", "bob", "carl"][random.usize(..3)];
+            match random.u8(..4) {
                 0 => {
                     let writing = |it: &&(Reserved, String)| &*it.0.owner.id == of;
                     let own = model.iter().filter(|it| it.1 == of).count()
@@ -416,9 +411,10 @@ fn the_registry_is_what_a_list_is_in_any_order_of_changes() {
                     }
                 }
                 1 if !pending.is_empty() => {
-                    let (reserved, of) = pending.swap_remove(next(pending.len()));
+                    let (reserved, of) = pending.swap_remove(random.usize(..pending.len()));
                     let id = format!("wh_{step:03}");
-                    let made = (next(3) > 0).then(|| made(&reserved, &id)).flatten();
+                    let is_made = random.u8(..3) > 0;
+                    let made = is_made.then(|| made(&reserved, &id)).flatten();
                     if made.is_some() {
                         let of = ["ann", "bob", "carl"].into_iter().find(|it| **it == *of);
                         model.push((id, of.unwrap()));
@@ -426,11 +422,11 @@ fn the_registry_is_what_a_list_is_in_any_order_of_changes() {
                     registry.finish(&reserved, made);
                 }
                 2 if !model.is_empty() => {
-                    let (id, _) = model.swap_remove(next(model.len()));
+                    let (id, _) = model.swap_remove(random.usize(..model.len()));
                     assert!(registry.remove(&id).is_some());
                 }
                 3 if !model.is_empty() => {
-                    let (id, _) = &model[next(model.len())];
+                    let (id, _) = &model[random.usize(..model.len())];
                     let before = registry.get(id).unwrap().clone();
                     let after = before.subscription.changed(2000);
                     registry.put(Known {

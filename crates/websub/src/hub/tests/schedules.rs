@@ -13,32 +13,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 
+use fastrand::Rng;
+
 use super::*;
 
 const CALLERS: [&str; 4] = ["ann", "bob", "eve", "mallory"];
 const HOSTS: [&str; 3] = ["a.example", "b.example", "c.example"];
 const TOPICS: [&str; 2] = ["http://t.example/1", "http://t.example/2"];
-
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut value = self.0;
-        value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        value ^ (value >> 31)
-    }
-
-    fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-
-    fn of<T: Copy>(&mut self, all: &[T]) -> T {
-        all[self.below(all.len() as u64) as usize]
-    }
-}
 
 /// What a subscription is to the model: secret, end.
 type Active = (Option<Secret>, u64);
@@ -62,7 +43,7 @@ enum Request {
 
 struct World {
     seed: u64,
-    random: Random,
+    random: Rng,
     hub: Hub,
     now: Moment,
     numbers: u64,
@@ -104,7 +85,7 @@ impl World {
     fn new(seed: u64) -> Self {
         Self {
             seed,
-            random: Random(seed),
+            random: Rng::with_seed(seed),
             hub: Hub::new(settings()),
             now: at(0),
             numbers: 0,
@@ -119,17 +100,17 @@ impl World {
     }
 
     fn key(&mut self) -> (String, String) {
-        let topic = self.random.of(&TOPICS).to_owned();
-        let host = self.random.of(&HOSTS);
-        (topic, format!("http://{host}/{}", self.random.below(4)))
+        let topic = TOPICS[self.random.usize(..TOPICS.len())].to_owned();
+        let host = HOSTS[self.random.usize(..HOSTS.len())];
+        (topic, format!("http://{host}/{}", self.random.u8(..4)))
     }
 
     fn request(&mut self) {
         let key = self.key();
-        let caller: Arc<str> = self.random.of(&CALLERS).into();
+        let caller: Arc<str> = CALLERS[self.random.usize(..CALLERS.len())].into();
         let callback = url(&key.1);
         let topic: Arc<str> = key.0.as_str().into();
-        if self.random.below(4) == 0 {
+        if self.random.u8(..4) == 0 {
             let known = self.hub.find(&topic, callback.text()).is_some();
             let taken = self.hub.unsubscribe((topic, callback), &caller, self.now);
             if taken.is_ok() && known {
@@ -137,8 +118,8 @@ impl World {
             }
             return;
         }
-        let secret = Secret::new(self.random.of(&["", "one", "two"]));
-        let lease = self.random.of(&[None, Some(1), Some(100), Some(10_000)]);
+        let secret = Secret::new(["", "one", "two"][self.random.usize(..3)]);
+        let lease = [None, Some(1), Some(100), Some(10_000)][self.random.usize(..4)];
         let request = Subscribe {
             topic,
             callback,
@@ -203,25 +184,26 @@ impl World {
         if self.asked.is_empty() {
             return;
         }
-        let at = self.random.below(self.asked.len() as u64) as usize;
+        let at = self.random.usize(..self.asked.len());
         let asked = self.asked.remove(at).unwrap();
         // In every third schedule most callbacks say no.
         let says_yes = match self.seed % 3 {
-            0 => self.random.below(4) == 0,
-            _ => self.random.below(4) > 0,
+            0 => self.random.u8(..4) == 0,
+            _ => self.random.u8(..4) > 0,
         };
         self.settle(&asked, says_yes);
     }
 
     fn settle(&mut self, asked: &Asked, says_yes: bool) {
         let challenge = challenge(&asked.verification);
+        let refusals = [
+            Answer::Nothing,
+            Answer::Reply(302, b""),
+            Answer::Reply(200, b"c"),
+        ];
         let answer = match says_yes {
             true => Answer::Reply(200, challenge.as_bytes()),
-            false => self.random.of(&[
-                Answer::Nothing,
-                Answer::Reply(302, b""),
-                Answer::Reply(200, b"c"),
-            ]),
+            false => refusals[self.random.usize(..refusals.len())],
         };
         let verdict = self.hub.answered(asked.verification.id, answer, self.now);
         let last = self.settled.get(&asked.key).map_or(0, |it| it.0);
@@ -258,11 +240,11 @@ impl World {
     }
 
     fn pass_time(&mut self) {
-        let seconds = self.random.of(&[1, 1, 3, 10, 40, 200]);
+        let seconds = [1, 1, 3, 10, 40, 200][self.random.usize(..6)];
         let time = Duration::from_secs(seconds);
         self.now.at += time;
         // The time of day may stand still.
-        if self.random.below(8) > 0 {
+        if self.random.u8(..8) > 0 {
             self.now.wall += time;
         }
     }
@@ -294,7 +276,7 @@ impl World {
     fn end_one(&mut self) {
         let key = self.key();
         let (topic, callback) = (key.0.as_str().into(), key.1.as_str().into());
-        match self.random.below(2) {
+        match self.random.u8(..2) {
             0 => {
                 let told = self.hub.deny(&topic, &callback, Some("no"));
                 assert_eq!(told.is_some(), self.active.remove(&key).is_some());
@@ -421,14 +403,14 @@ impl World {
     }
 
     fn step(&mut self) {
-        match self.random.below(40) {
+        match self.random.u8(..40) {
             0..12 => self.request(),
             12..22 => self.ask(),
             22..32 => self.answer(),
             32..36 => self.pass_time(),
             36..38 => self.expire(),
             38 => self.end_one(),
-            _ if self.random.below(5) == 0 => self.restart(),
+            _ if self.random.u8(..5) == 0 => self.restart(),
             _ => self.expire(),
         }
         self.check();

@@ -157,8 +157,8 @@ const READERS: [&str; 5] = [
 
 fn json_deep(attacker: &mut Attacker) -> io::Result<()> {
     let path = attacker.any(&READERS);
-    let depth = [127, 500, 10_000, 150_000][attacker.random.below(4) as usize];
-    let body = match attacker.random.below(3) {
+    let depth = [127, 500, 10_000, 150_000][attacker.random.usize(..4)];
+    let body = match attacker.random.u8(..3) {
         0 => "[".repeat(depth),
         1 => format!("{}{}", "[".repeat(depth), "]".repeat(depth)),
         _ => format!("{}1{}", "{\"a\":".repeat(depth), "}".repeat(depth)),
@@ -168,7 +168,7 @@ fn json_deep(attacker: &mut Attacker) -> io::Result<()> {
 
 fn json_numbers(attacker: &mut Attacker) -> io::Result<()> {
     let path = attacker.any(&READERS);
-    let body = match attacker.random.below(5) {
+    let body = match attacker.random.u8(..5) {
         0 => "9".repeat(900_000),
         1 => format!("[{}1]", format!("{},", "9".repeat(100_000)).repeat(8)),
         2 => "1e999999999".to_owned(),
@@ -194,7 +194,7 @@ fn json_large(attacker: &mut Attacker) -> io::Result<()> {
 
 fn json_keys(attacker: &mut Attacker) -> io::Result<()> {
     let path = attacker.any(&READERS);
-    let is_same = attacker.random.below(2) == 0;
+    let is_same = attacker.random.bool();
     let member = |it: u32| match is_same {
         true => "\"a\":1,".to_owned(),
         false => format!("\"k{it}\":1,"),
@@ -221,8 +221,8 @@ fn json_invalid(attacker: &mut Attacker) -> io::Result<()> {
 }
 
 fn gzip_bombs(attacker: &mut Attacker) -> io::Result<()> {
-    let size = [1, 30, 60, 100][attacker.random.below(4) as usize] << 20;
-    match attacker.random.below(4) {
+    let size = [1, 30, 60, 100][attacker.random.usize(..4)] << 20;
+    match attacker.random.u8(..4) {
         0 => {
             let headers = "Content-Type: application/json\r\nContent-Encoding: gzip\r\n";
             attacker.post("/any-body", headers, &gzip_zeros(size))
@@ -247,7 +247,7 @@ fn gzip_bombs(attacker: &mut Attacker) -> io::Result<()> {
 
 fn xml_bombs(attacker: &mut Attacker) -> io::Result<()> {
     let path = attacker.any(&["/xml-to-json", "/any-body", "/soap"]);
-    let body = match attacker.random.below(8) {
+    let body = match attacker.random.u8(..8) {
         0 => {
             let mut text = String::from("<!DOCTYPE a [<!ENTITY e0 \"lol\">");
             for at in 1..10 {
@@ -273,8 +273,8 @@ fn xml_bombs(attacker: &mut Attacker) -> io::Result<()> {
 
 /// A list under a long name, which XML and forms repeat for each entry.
 fn long_name(attacker: &mut Attacker) -> String {
-    let count = [2000, 10_000, 20_000, 80_000, 400_000][attacker.random.below(5) as usize];
-    let length = [100, 5000][attacker.random.below(2) as usize];
+    let count = [2000, 10_000, 20_000, 80_000, 400_000][attacker.random.usize(..5)];
+    let length = [100, 5000][attacker.random.usize(..2)];
     format!("{{\"{}\":[{}1]}}", "k".repeat(length), "1,".repeat(count))
 }
 
@@ -297,13 +297,13 @@ fn to_form(attacker: &mut Attacker) -> io::Result<()> {
 
 fn to_csv(attacker: &mut Attacker) -> io::Result<()> {
     let path = attacker.any(&["/tocsv", "/encode-csv"]);
-    let columns = [1000, 4000, 12_000][attacker.random.below(3) as usize];
+    let columns = [1000, 4000, 12_000][attacker.random.usize(..3)];
     let names = (0..columns).map(|it| format!("\"c{it}\":1"));
     let first = names.collect::<Vec<_>>().join(",");
-    let body = match attacker.random.below(2) {
+    let body = match attacker.random.u8(..2) {
         // The first row has all columns, and the others have none.
         0 => {
-            let rows = [1000, 20_000, 40_000][attacker.random.below(3) as usize];
+            let rows = [1000, 20_000, 40_000][attacker.random.usize(..3)];
             format!("[{{{first}}}{}]", ",{}".repeat(rows))
         }
         _ => format!("[{{{first}}},{{{first}}}]"),
@@ -312,7 +312,7 @@ fn to_csv(attacker: &mut Attacker) -> io::Result<()> {
 }
 
 fn csv(attacker: &mut Attacker) -> io::Result<()> {
-    let body = match attacker.random.below(6) {
+    let body = match attacker.random.u8(..6) {
         0 => ",".repeat(500_000),
         1 => "a\n".repeat(400_000),
         2 => format!("a,b\n\"{}", "\"\"".repeat(400_000)),
@@ -324,7 +324,7 @@ fn csv(attacker: &mut Attacker) -> io::Result<()> {
 }
 
 fn forms(attacker: &mut Attacker) -> io::Result<()> {
-    let (media, body) = match attacker.random.below(5) {
+    let (media, body) = match attacker.random.u8(..5) {
         0 => ("application/x-www-form-urlencoded", "a=b&".repeat(200_000)),
         1 => (
             "application/x-www-form-urlencoded",
@@ -355,15 +355,15 @@ fn jq_costly(attacker: &mut Attacker) -> io::Result<()> {
 }
 
 fn jq_shared(attacker: &mut Attacker) -> io::Result<()> {
-    let count = [18, 150, 2000, 100_000][attacker.random.below(4) as usize];
-    let length = [1000, 100_000, 500_000][attacker.random.below(3) as usize];
+    let count = [18, 150, 2000, 100_000][attacker.random.usize(..4)];
+    let length = [1000, 100_000, 500_000][attacker.random.usize(..3)];
     let body = format!("{{\"n\":{count},\"t\":\"{}\"}}", "x".repeat(length));
     attacker.post_json("/shared", &body)
 }
 
 fn patterns(attacker: &mut Attacker) -> io::Result<()> {
     let text = attacker.any(&["a", "x", "ab", "\u{e4}"]);
-    let length = [30, 5000, 200_000][attacker.random.below(3) as usize];
+    let length = [30, 5000, 200_000][attacker.random.usize(..3)];
     attacker.post_json(
         "/pattern",
         &format!("{{\"t\":\"{}!\"}}", text.repeat(length)),
@@ -371,7 +371,7 @@ fn patterns(attacker: &mut Attacker) -> io::Result<()> {
 }
 
 fn validate_recursive(attacker: &mut Attacker) -> io::Result<()> {
-    let depth = 10 + attacker.random.below(15) as usize;
+    let depth = attacker.random.usize(10..25);
     let body = format!(
         "{}{{\"kind\":\"other\"}}{}",
         "{\"kind\":\"group\",\"child\":".repeat(depth),
@@ -385,7 +385,7 @@ fn validate_large(attacker: &mut Attacker) -> io::Result<()> {
         0 => format!("{{\"a\":{it}}}"),
         _ => format!("\"{}{it}\"", "a".repeat(20)),
     };
-    let is_objects = attacker.random.below(2);
+    let is_objects = attacker.random.u64(..2);
     let items = (0..40_000).map(|it| item(it * 2 + is_objects));
     let body = items.collect::<Vec<_>>().join(",");
     attacker.post_json("/unique", &format!("[{body}]"))

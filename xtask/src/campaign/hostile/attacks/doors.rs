@@ -3,12 +3,13 @@
 
 use std::io::{self, Write};
 
+use fastrand::Rng;
+
 use super::{Attack, AttackKind};
 use crate::campaign::hostile::attacker::{Attacker, Flood};
 use crate::campaign::hostile::credentials::SIGNED;
 use crate::campaign::hostile::wire::deflate::gzip_zeros;
 use crate::campaign::hostile::wire::{http2, websocket};
-use crate::campaign::random::Random;
 
 const fn door(
     name: &'static str,
@@ -48,23 +49,22 @@ const KINDS: &[AttackKind] = &[
 const EACH: usize = 20;
 
 fn all(attacker: &mut Attacker) -> io::Result<()> {
-    let at = attacker.random.below(KINDS.len() as u64) as usize;
-    match KINDS.get(at) {
+    match attacker.random.choice(KINDS) {
         Some(attempt) => attempt(attacker),
         None => Ok(()),
     }
 }
 
 /// Letters of base64 for URLs.
-fn letters(random: &mut Random, count: usize) -> String {
+fn letters(random: &mut Rng, count: usize) -> String {
     const ALL: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-    let letter = |_| char::from(ALL[random.below(64) as usize]);
+    let letter = |_| char::from(ALL[random.usize(..64)]);
     (0..count).map(letter).collect()
 }
 
 /// A token as the issuer's are, or one that is none.
-fn forged(random: &mut Random) -> String {
-    match random.below(5) {
+fn forged(random: &mut Rng) -> String {
+    match random.u8(..5) {
         0..=2 => format!("{SIGNED}.{}", letters(random, 43)),
         // `alg` is `none`.
         3 => {
@@ -75,7 +75,7 @@ fn forged(random: &mut Random) -> String {
     }
 }
 
-fn bearer(random: &mut Random) -> String {
+fn bearer(random: &mut Rng) -> String {
     format!("Authorization: Bearer {}\r\n", forged(random))
 }
 
@@ -88,7 +88,7 @@ fn request(path: &str, fields: &str, body: &str) -> String {
 }
 
 /// Several requests on one connection, whose answers are read.
-fn several(attacker: &mut Attacker, mut next: impl FnMut(&mut Random) -> String) -> io::Result<()> {
+fn several(attacker: &mut Attacker, mut next: impl FnMut(&mut Rng) -> String) -> io::Result<()> {
     let port = attacker.ports.http;
     let flood = Flood::new(port, 1, b"").seconds(3);
     attacker.flood(flood, |turn, random| match turn as usize {
@@ -99,7 +99,7 @@ fn several(attacker: &mut Attacker, mut next: impl FnMut(&mut Random) -> String)
 }
 
 fn tokens(attacker: &mut Attacker) -> io::Result<()> {
-    match attacker.random.below(3) {
+    match attacker.random.u8(..3) {
         0 => {
             let opening = http2::opening(&[]);
             let flood = Flood::new(attacker.ports.h2, 1, &opening).seconds(2);
@@ -114,14 +114,14 @@ fn tokens(attacker: &mut Attacker) -> io::Result<()> {
             })
         }
         _ => several(attacker, |random| {
-            let path = ["/jwt", "/echo", "/forward/hello"][random.below(3) as usize];
+            let path = ["/jwt", "/echo", "/forward/hello"][random.usize(..3)];
             request(path, &bearer(random), "{}")
         }),
     }
 }
 
 fn guesses(attacker: &mut Attacker) -> io::Result<()> {
-    several(attacker, |random| match random.below(2) {
+    several(attacker, |random| match random.u8(..2) {
         0 => {
             let key = format!("X-Api-Key: itk_{}\r\n", letters(random, 36));
             request("/key", &key, "{}")
@@ -130,18 +130,16 @@ fn guesses(attacker: &mut Attacker) -> io::Result<()> {
             // `ann:` and a password; three bytes are four letters.
             let password = letters(random, 12).replace(['-', '_'], "A");
             let fields = format!("Authorization: Basic YW5uOmNv{password}\r\n");
-            let path = ["/password", "/forward/hello"][random.below(2) as usize];
+            let path = ["/password", "/forward/hello"][random.usize(..2)];
             request(path, &fields, "{}")
         }
     })
 }
 
 fn signatures(attacker: &mut Attacker) -> io::Result<()> {
-    let size = [10, 1000, 900_000][attacker.random.below(3) as usize];
+    let size = [10, 1000, 900_000][attacker.random.usize(..3)];
     several(attacker, |random| {
-        let digits: String = (0..8)
-            .map(|_| format!("{:08x}", random.next() as u32))
-            .collect();
+        let digits: String = (0..8).map(|_| format!("{:08x}", random.u32(..))).collect();
         let fields = format!("X-Hub-Signature-256: sha256={digits}\r\n");
         request("/signed", &fields, &format!("\"{}\"", "x".repeat(size)))
     })
@@ -160,7 +158,7 @@ fn slow(attacker: &mut Attacker) -> io::Result<()> {
                 X-Hub-Signature-256: sha256=00000000000000000000000000000000\
                 00000000000000000000000000000000\r\n\r\n";
     let h2 = http2::opening(&[]);
-    let (port, opening): (u16, &[u8]) = match attacker.random.below(5) {
+    let (port, opening): (u16, &[u8]) = match attacker.random.u8(..5) {
         0 => (
             ports.http,
             b"POST /jwt HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ",
@@ -182,7 +180,7 @@ fn floods(attacker: &mut Attacker) -> io::Result<()> {
 }
 
 fn bombs(attacker: &mut Attacker) -> io::Result<()> {
-    match attacker.random.below(3) {
+    match attacker.random.u8(..3) {
         0 => {
             let bomb = gzip_zeros(30 << 20);
             attacker.post("/unzip", "", &bomb)
@@ -198,9 +196,9 @@ fn bombs(attacker: &mut Attacker) -> io::Result<()> {
 
 fn topics(attacker: &mut Attacker) -> io::Result<()> {
     let fields = bearer(&mut attacker.random);
-    match attacker.random.below(3) {
+    match attacker.random.u8(..3) {
         0 => several(attacker, |random| {
-            let path = ["/topics/steady/sse", "/topics/sse?topic=steady"][random.below(2) as usize];
+            let path = ["/topics/steady/sse", "/topics/sse?topic=steady"][random.usize(..2)];
             format!("GET {path} HTTP/1.1\r\nHost: a\r\n{}\r\n", bearer(random))
         }),
         1 => several(attacker, |random| {

@@ -139,14 +139,14 @@ pub const ATTACKS: &[Attack] = &[
 ];
 
 fn slow_heads(attacker: &mut Attacker) -> io::Result<()> {
-    let count = 100 + attacker.random.below(300);
+    let count = attacker.random.u64(100..400);
     let opening = b"GET /hello HTTP/1.1\r\nHost: a\r\nX-Slow: ";
     let flood = Flood::new(attacker.ports.http, count, opening).slow(100);
     attacker.flood(flood.seconds(8), |_, _| b"a".to_vec())
 }
 
 fn slow_bodies(attacker: &mut Attacker) -> io::Result<()> {
-    let count = 100 + attacker.random.below(200);
+    let count = attacker.random.u64(100..300);
     let opening = b"POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n";
     let flood = Flood::new(attacker.ports.http, count, opening).slow(100);
     attacker.flood(flood.seconds(12), |_, _| b"a".to_vec())
@@ -165,8 +165,8 @@ fn half_heads(attacker: &mut Attacker) -> io::Result<()> {
 
 fn huge_heads(attacker: &mut Attacker) -> io::Result<()> {
     let size = [31_000, 33_000, 1 << 20, 4 << 20];
-    let value = "a".repeat(size[attacker.random.below(4) as usize]);
-    let head = match attacker.random.below(2) {
+    let value = "a".repeat(size[attacker.random.usize(..4)]);
+    let head = match attacker.random.u8(..2) {
         0 => format!("GET /hello HTTP/1.1\r\nHost: a\r\nX-Long: {value}\r\n\r\n"),
         _ => format!("GET /{value} HTTP/1.1\r\nHost: a\r\n\r\n"),
     };
@@ -175,7 +175,7 @@ fn huge_heads(attacker: &mut Attacker) -> io::Result<()> {
 }
 
 fn many_fields(attacker: &mut Attacker) -> io::Result<()> {
-    let count = [90, 99, 101, 1000, 10_000][attacker.random.below(5) as usize];
+    let count = [90, 99, 101, 1000, 10_000][attacker.random.usize(..5)];
     let fields: String = (0..count).map(|it| format!("X-{it}: {it}\r\n")).collect();
     let head = format!("GET /hello HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
     let answer = attacker.try_once(attacker.ports.http, head.as_bytes())?;
@@ -221,7 +221,7 @@ fn small_chunks(attacker: &mut Attacker) -> io::Result<()> {
         "1\r\na\r\n",
         "1;a=bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb\r\na\r\n",
     ]);
-    let body = chunk.repeat(1000 + attacker.random.below(20_000) as usize);
+    let body = chunk.repeat(attacker.random.usize(1000..21_000));
     let request = format!(
         "POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n{body}0\r\n\r\n"
     );
@@ -291,26 +291,26 @@ const GET: &str = "GET /hello HTTP/1.1\r\nHost: a\r\n\r\n";
 
 fn pipelining(attacker: &mut Attacker) -> io::Result<()> {
     let requests = GET.repeat(200).into_bytes();
-    let flood = Flood::new(attacker.ports.http, 1 + attacker.random.below(8), b"");
+    let flood = Flood::new(attacker.ports.http, attacker.random.u64(1..=8), b"");
     attacker.flood(flood, |_, _| requests.clone())
 }
 
 fn pipelining_not_read(attacker: &mut Attacker) -> io::Result<()> {
     let requests = GET.repeat(200).into_bytes();
-    let flood = Flood::new(attacker.ports.http, 30 + attacker.random.below(40), b"");
+    let flood = Flood::new(attacker.ports.http, attacker.random.u64(30..70), b"");
     attacker.flood(flood.unread().seconds(8), |_, _| requests.clone())
 }
 
 fn replies_not_read(attacker: &mut Attacker) -> io::Result<()> {
     let opening = b"GET /big HTTP/1.1\r\nHost: a\r\n\r\n".repeat(3);
-    let count = 50 + attacker.random.below(100);
+    let count = attacker.random.u64(50..150);
     let flood = Flood::new(attacker.ports.http, count, &opening);
     attacker.flood(flood.unread().seconds(9), |_, _| Vec::new())
 }
 
 fn forwarded_not_read(attacker: &mut Attacker) -> io::Result<()> {
     let opening = b"GET /forward/big HTTP/1.1\r\nHost: a\r\n\r\n";
-    let count = 30 + attacker.random.below(50);
+    let count = attacker.random.u64(30..80);
     let flood = Flood::new(attacker.ports.http, count, opening);
     attacker.flood(flood.unread().seconds(9), |_, _| Vec::new())
 }
@@ -334,7 +334,7 @@ fn broken_requests(attacker: &mut Attacker) -> io::Result<()> {
     attacker.sent += 1;
     let head = format!("POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n[1,");
     // A close with an answer that was not read is a reset.
-    if attacker.random.below(2) == 0 {
+    if attacker.random.bool() {
         stream.write_all(GET.as_bytes())?;
     }
     stream.write_all(head.as_bytes())

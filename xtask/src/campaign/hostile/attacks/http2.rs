@@ -152,7 +152,7 @@ fn stream(turn: u64) -> u32 {
 }
 
 fn flood(attacker: &mut Attacker, most: u64, opening: &'static [u8]) -> Flood<'static> {
-    let count = 1 + attacker.random.below(most);
+    let count = attacker.random.u64(1..=most);
     Flood::new(attacker.ports.h2, count, opening)
 }
 
@@ -171,7 +171,7 @@ fn rapid_reset(attacker: &mut Attacker) -> io::Result<()> {
 
 fn made_you_reset(attacker: &mut Attacker) -> io::Result<()> {
     let block = request("GET", "/slow");
-    let how = attacker.random.below(6);
+    let how = attacker.random.u8(..6);
     let flood = flood(attacker, 4, OPENING);
     attacker.flood(flood, |turn, _| {
         let stream = stream(turn);
@@ -198,7 +198,7 @@ fn made_you_reset(attacker: &mut Attacker) -> io::Result<()> {
 }
 
 fn continuations(attacker: &mut Attacker) -> io::Result<()> {
-    let more = match attacker.random.below(3) {
+    let more = match attacker.random.u8(..3) {
         0 => Vec::new(),
         1 => literal("x", "y"),
         _ => literal("x", &"y".repeat(1000)),
@@ -212,7 +212,7 @@ fn continuations(attacker: &mut Attacker) -> io::Result<()> {
 
 fn slow_heads(attacker: &mut Attacker) -> io::Result<()> {
     let block = [request("GET", "/hello"), literal("x", &"y".repeat(4000))].concat();
-    let bytes = match attacker.random.below(2) {
+    let bytes = match attacker.random.u8(..2) {
         0 => headers(1, &block, true),
         // A frame for each byte of it.
         _ => frame(HEADERS, END_STREAM, 1, &[]),
@@ -225,7 +225,7 @@ fn slow_heads(attacker: &mut Attacker) -> io::Result<()> {
 }
 
 fn silent(attacker: &mut Attacker) -> io::Result<()> {
-    let length = attacker.random.below(OPENING.len() as u64 + 4) as usize;
+    let length = attacker.random.usize(..OPENING.len() + 4);
     let whole = [OPENING, &[0, 0, 8, PING]].concat();
     let (sent, _) = whole.split_at(length.min(whole.len()));
     let flood = Flood::new(attacker.ports.h2, 300, sent)
@@ -237,7 +237,7 @@ fn silent(attacker: &mut Attacker) -> io::Result<()> {
 fn settings_flood(attacker: &mut Attacker) -> io::Result<()> {
     let many = vec![(INITIAL_WINDOW_SIZE, 65_535); 2700];
     let block = request("GET", "/slow");
-    let how = attacker.random.below(3);
+    let how = attacker.random.u8(..3);
     let flood = flood(attacker, 4, OPENING);
     attacker.flood(flood, |turn, _| match (how, turn) {
         (0, _) => settings(&[]).repeat(50),
@@ -263,7 +263,7 @@ fn window_updates(attacker: &mut Attacker) -> io::Result<()> {
 fn priorities(attacker: &mut Attacker) -> io::Result<()> {
     let flood = flood(attacker, 8, OPENING);
     attacker.flood(flood, |turn, random| {
-        let on = (random.below(1 << 20) as u32).to_be_bytes();
+        let on = random.u32(..1 << 20).to_be_bytes();
         frame(
             PRIORITY,
             0,
@@ -277,13 +277,13 @@ fn priorities(attacker: &mut Attacker) -> io::Result<()> {
 fn unknown_frames(attacker: &mut Attacker) -> io::Result<()> {
     let flood = flood(attacker, 8, OPENING);
     attacker.flood(flood, |turn, random| {
-        let kind = 10 + random.below(246) as u8;
-        frame(kind, turn as u8, random.below(9) as u32, &[0; 100]).repeat(20)
+        let kind = random.u8(10..);
+        frame(kind, turn as u8, random.u32(..9), &[0; 100]).repeat(20)
     })
 }
 
 fn empty_data(attacker: &mut Attacker) -> io::Result<()> {
-    let data = match attacker.random.below(2) {
+    let data = match attacker.random.u8(..2) {
         0 => frame(DATA, 0, 1, &[]),
         _ => frame(DATA, PADDED, 1, &[&[255][..], b"a", &[0; 255]].concat()),
     };
@@ -298,7 +298,7 @@ fn empty_data(attacker: &mut Attacker) -> io::Result<()> {
 /// Heads that are small on the wire and 64 kB or more when they are read.
 fn hpack_bombs(attacker: &mut Attacker) -> io::Result<()> {
     let entry = kept("x-long", &"y".repeat(3900));
-    let references = [1, 7, 16, 8000][attacker.random.below(4) as usize];
+    let references = [1, 7, 16, 8000][attacker.random.usize(..4)];
     let path = attacker.any(&["/hello", "/slow"]);
     let flood = flood(attacker, 20, OPENING);
     attacker.flood(flood, |turn, _| {
@@ -309,7 +309,7 @@ fn hpack_bombs(attacker: &mut Attacker) -> io::Result<()> {
 }
 
 fn hpack_junk(attacker: &mut Attacker) -> io::Result<()> {
-    let block = match attacker.random.below(7) {
+    let block = match attacker.random.u8(..7) {
         // An index that nothing has, and the index 0.
         0 => vec![0xff, 0x80, 0x01],
         1 => vec![0x80],
@@ -335,8 +335,8 @@ fn zero_window(attacker: &mut Attacker) -> io::Result<()> {
         .flat_map(|turn| headers(stream(turn), &block, true))
         .collect();
     let opening = [shut, window_update(0, WINDOW_MAX - 65_535), requests].concat();
-    let more = 1 + attacker.random.below(3) as u32;
-    let count = 1 + attacker.random.below(3);
+    let more = attacker.random.u32(1..=3);
+    let count = attacker.random.u64(1..=3);
     let flood = Flood::new(attacker.ports.h2, count, &opening).slow(1000);
     attacker.flood(flood.seconds(12), |turn, _| {
         let updates = (0..128).flat_map(|at| window_update(stream(at), more));
@@ -359,7 +359,7 @@ fn bodies(attacker: &mut Attacker) -> io::Result<()> {
     .concat();
     let data = vec![b'a'; 8 * 1024];
     let opening = opening(&[]);
-    let count = 1 + attacker.random.below(4);
+    let count = attacker.random.u64(1..=4);
     let flood = Flood::new(attacker.ports.h2, count, &opening).slow(2);
     attacker.flood(flood.seconds(12), |turn, _| match turn {
         0..128 => headers(stream(turn), &block, false),
@@ -395,7 +395,7 @@ fn odd_requests(attacker: &mut Attacker) -> io::Result<()> {
         ("content-length", "5"),
         ("host", "other"),
         ("te", "gzip"),
-    ][attacker.random.below(15) as usize];
+    ][attacker.random.usize(..15)];
     let block = [request("POST", "/forward/echo"), literal(name, value)].concat();
     let trailers = frame(
         HEADERS,

@@ -47,7 +47,7 @@ fn soap(attacker: &mut Attacker) -> io::Result<()> {
     const END: &str = "</e:Envelope>";
     let items = "<item sku='a'><qty>1</qty></item>".repeat(20_000);
     let namespaces: String = (0..20_000).map(|it| format!(" xmlns:n{it}='x'")).collect();
-    let body = match attacker.random.below(8) {
+    let body = match attacker.random.u8(..8) {
         0 => {
             format!("{START}<e:Body><CheckStock xmlns='{STOCK}'>{items}</CheckStock></e:Body>{END}")
         }
@@ -88,7 +88,7 @@ fn admin_connections(attacker: &mut Attacker) -> io::Result<()> {
 }
 
 fn unknown_paths(attacker: &mut Attacker) -> io::Result<()> {
-    let number = attacker.random.next();
+    let number = attacker.random.u64(..1 << 53);
     let request = format!("M{number} /{number} HTTP/1.1\r\nHost: h{number}\r\n\r\n");
     attacker
         .try_once(attacker.ports.http, request.as_bytes())
@@ -97,7 +97,7 @@ fn unknown_paths(attacker: &mut Attacker) -> io::Result<()> {
 
 fn descriptors(attacker: &mut Attacker) -> io::Result<()> {
     let ports = attacker.ports;
-    let at = attacker.random.below(4) as usize;
+    let at = attacker.random.usize(..4);
     let flood = Flood::new([ports.http, ports.h2, ports.tls, ports.http][at], 1000, b"");
     attacker.flood(flood.slow(20).seconds(9), |_, _| Vec::new())
 }

@@ -42,9 +42,9 @@ pub const ATTACKS: &[Attack] = &[
 ];
 
 fn http_step(attacker: &mut Attacker) -> io::Result<()> {
-    let name = "n".repeat(attacker.random.below(5_000) as usize + 1);
-    let list = "1,".repeat(attacker.random.below(20_000) as usize);
-    let body = match attacker.random.below(4) {
+    let name = "n".repeat(attacker.random.usize(1..=5_000));
+    let list = "1,".repeat(attacker.random.usize(..20_000));
+    let body = match attacker.random.u8(..4) {
         0 => format!("{{\"{name}\":\"{}\"}}", "%".repeat(500_000)),
         1 => format!("{{\"{name}\":[[{list}1]]}}"),
         2 => format!("[{list}1]"),
@@ -68,10 +68,10 @@ fn ask(attacker: &mut Attacker, line: &str, body: &str) -> io::Result<Vec<u8>> {
 
 fn webhooks(attacker: &mut Attacker) -> io::Result<()> {
     const HOOKS: &str = "/topics/hooks/webhooks";
-    let number = attacker.random.next();
+    let number = attacker.random.u64(..1 << 53);
     let url = format!("http://127.0.0.1:{}/{number}", attacker.ports.back_end);
     let filter = attacker.any(&["last(range(1e18))", "[[..] | ..] | length", "(", ".a"]);
-    let made = match attacker.random.below(6) {
+    let made = match attacker.random.u8(..6) {
         0 => ask(attacker, &format!("GET {HOOKS}?limit=100"), "")?,
         1 => ask(attacker, &format!("DELETE {HOOKS}/wh_{number:x}"), "")?,
         2 => ask(attacker, &format!("POST {HOOKS}"), &"[".repeat(100_000))?,
@@ -95,11 +95,11 @@ fn webhooks(attacker: &mut Attacker) -> io::Result<()> {
 
 fn hub(attacker: &mut Attacker) -> io::Result<()> {
     const FORM: &str = "Content-Type: application/x-www-form-urlencoded\r\n";
-    let number = attacker.random.next();
+    let number = attacker.random.u64(..1 << 53);
     let topic = format!("http://127.0.0.1:{}/topics/news", attacker.ports.http);
     let callback = format!("http://127.0.0.1:{}/{number}", attacker.ports.back_end);
     let mode = attacker.any(&["subscribe", "subscribe", "unsubscribe", "publish", "%00"]);
-    let body = match attacker.random.below(5) {
+    let body = match attacker.random.u8(..5) {
         0 => format!("hub.mode={mode}&").repeat(20_000),
         1 => format!("hub.mode={mode}&hub.topic={topic}&hub.callback=http://10.0.0.1/{number}"),
         2 => format!(
@@ -115,8 +115,8 @@ fn hub(attacker: &mut Attacker) -> io::Result<()> {
 
 fn menu(attacker: &mut Attacker) -> io::Result<()> {
     const FORM: &str = "Content-Type: application/x-www-form-urlencoded\r\n";
-    let number = attacker.random.next();
-    let text = match attacker.random.below(6) {
+    let number = attacker.random.u64(..1 << 53);
+    let text = match attacker.random.u8(..6) {
         0 => "1*".repeat(100_000),
         1 => "9".repeat(200_000),
         2 => "%F0%9F%98%80".repeat(1_000),

@@ -46,7 +46,7 @@ pub const ATTACKS: &[Attack] = &[
 
 fn junk(attacker: &mut Attacker) -> io::Result<()> {
     let noise = random_bytes(&mut attacker.random, 1000);
-    let bytes = match attacker.random.below(6) {
+    let bytes = match attacker.random.u8(..6) {
         0 => noise,
         1 => b"GET / HTTP/1.1\r\nHost: a\r\n\r\n".to_vec(),
         2 => b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(),
@@ -60,7 +60,7 @@ fn junk(attacker: &mut Attacker) -> io::Result<()> {
 
 fn silent(attacker: &mut Attacker) -> io::Result<()> {
     let hello = client_hello(&mut attacker.random);
-    let length = attacker.random.below(hello.len() as u64) as usize;
+    let length = attacker.random.usize(..hello.len());
     let (half, _) = hello.split_at(length);
     let flood = Flood::new(attacker.ports.tls, 500, half).slow(100);
     attacker.flood(flood.seconds(8), |_, _| Vec::new())
@@ -81,7 +81,7 @@ fn handshakes(attacker: &mut Attacker) -> io::Result<()> {
 
 /// `s_client` renegotiates at a line `R` (TLS 1.2), and changes keys at `K` (TLS 1.3).
 fn renegotiation(attacker: &mut Attacker) -> io::Result<()> {
-    let (version, line) = match attacker.random.below(2) {
+    let (version, line) = match attacker.random.u8(..2) {
         0 => ("-tls1_2", b"R\n"),
         _ => ("-tls1_3", b"K\n"),
     };

@@ -118,7 +118,7 @@ fn publish_to(
     topic: &str,
     size: usize,
 ) -> io::Result<()> {
-    let seed = attacker.random.next();
+    let seed = attacker.random.u64(..1 << 53);
     let mut publisher = Attacker::new(attacker.ports, seed, attacker.left().min(subscribers.time));
     let body = format!("{{\"n\":{seed},\"text\":\"{}\"}}", "x".repeat(size));
     let flooded = thread::scope(|scope| {
@@ -173,13 +173,13 @@ fn filters(attacker: &mut Attacker) -> io::Result<()> {
     ]);
     let filter = escaped(filter);
     let opening = subscription(&format!("/topics/filtered/sse?filter={filter}"), "");
-    let count = 40 + attacker.random.below(160);
+    let count = attacker.random.u64(40..200);
     let flood = Flood::new(attacker.ports.http, count, &opening);
     publish_to(attacker, flood.slow(50).seconds(9), "filtered", 1)
 }
 
 fn selects(attacker: &mut Attacker) -> io::Result<()> {
-    let number = attacker.random.below(1000);
+    let number = attacker.random.u64(..1000);
     let select = escaped(&format!("\"x{number}\" * 500000"));
     let opening = subscription(&format!("/topics/filtered/sse?select={select}"), "");
     let flood = Flood::new(attacker.ports.http, 60, &opening).unread();
@@ -214,8 +214,8 @@ fn odd(attacker: &mut Attacker) -> io::Result<()> {
 
 fn publish(attacker: &mut Attacker) -> io::Result<()> {
     let topic = attacker.any(&["flooded", "state", "filtered"]);
-    let size = [1, 1000, 100_000, 900_000, 2_000_000][attacker.random.below(5) as usize];
-    let number = attacker.random.next();
+    let size = [1, 1000, 100_000, 900_000, 2_000_000][attacker.random.usize(..5)];
+    let number = attacker.random.u64(..1 << 53);
     let body = format!("{{\"n\":{number},\"text\":\"{}\"}}", "x".repeat(size));
     let key = format!("Idempotency-Key: {number}\r\n");
     let headers = format!("Content-Type: application/json\r\n{key}");
@@ -223,8 +223,8 @@ fn publish(attacker: &mut Attacker) -> io::Result<()> {
 }
 
 fn batches(attacker: &mut Attacker) -> io::Result<()> {
-    let count = [100, 10_000, 10_001][attacker.random.below(3) as usize];
-    let number = attacker.random.next();
+    let count = [100, 10_000, 10_001][attacker.random.usize(..3)];
+    let number = attacker.random.u64(..1 << 53);
     let lines: String = (0..count)
         .map(|it| format!("{{\"n\":{number},\"it\":{it}}}\n"))
         .collect();
@@ -236,7 +236,7 @@ fn batches(attacker: &mut Attacker) -> io::Result<()> {
 fn messages(attacker: &mut Attacker, path: &str, text: &str) -> io::Result<()> {
     let opening = handshake(path, "").into_bytes();
     let frames = frame(FIN | TEXT, text.as_bytes()).repeat(10);
-    let count = 1 + attacker.random.below(8);
+    let count = attacker.random.u64(1..=8);
     let flood = Flood::new(attacker.ports.http, count, &opening);
     attacker.flood(flood, |_, _| frames.clone())
 }
@@ -246,15 +246,15 @@ fn churn(attacker: &mut Attacker) -> io::Result<()> {
     let subscribe = frame(FIN | TEXT, br#"{"type":"subscribe","topic":"flooded"}"#);
     let leave = frame(FIN | TEXT, br#"{"type":"unsubscribe","topic":"flooded"}"#);
     let both = [subscribe, leave].concat().repeat(20);
-    let count = 1 + attacker.random.below(8);
+    let count = attacker.random.u64(1..=8);
     let flood = Flood::new(attacker.ports.http, count, &opening);
     attacker.flood(flood, |_, _| both.clone())
 }
 
 fn ws_publish(attacker: &mut Attacker) -> io::Result<()> {
-    let size = [1, 1000, 50_000][attacker.random.below(3) as usize];
+    let size = [1, 1000, 50_000][attacker.random.usize(..3)];
     let data = "x".repeat(size);
-    let text = match attacker.random.below(3) {
+    let text = match attacker.random.u8(..3) {
         0 => format!(r#"{{"type":"publish","topic":"flooded","data":"{data}"}}"#),
         1 => format!(r#"{{"type":"ping","ref":"{data}"}}"#),
         _ => format!(r#"{{"type":"{data}"}}"#),

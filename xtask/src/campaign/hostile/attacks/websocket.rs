@@ -71,7 +71,7 @@ fn open(path: &str, more: &str) -> Vec<u8> {
 fn small_frames(attacker: &mut Attacker) -> io::Result<()> {
     let opening = open("/websocket", "");
     let messages = frame(FIN | TEXT, b"a").repeat(50);
-    let flood = Flood::new(attacker.ports.http, 1 + attacker.random.below(8), &opening);
+    let flood = Flood::new(attacker.ports.http, attacker.random.u64(1..=8), &opening);
     attacker.flood(flood, |_, _| messages.clone())
 }
 
@@ -79,7 +79,7 @@ fn fragments(attacker: &mut Attacker) -> io::Result<()> {
     let opening = open("/websocket", "");
     let piece: &[u8] = attacker.any::<[u8]>(&[b"", b"a"]);
     let pieces = frame(CONTINUATION, piece).repeat(50);
-    let count = 1 + attacker.random.below(20);
+    let count = attacker.random.u64(1..=20);
     let flood = Flood::new(attacker.ports.http, count, &opening);
     attacker.flood(flood, |turn, _| match turn {
         0 => frame(TEXT, b""),
@@ -89,15 +89,15 @@ fn fragments(attacker: &mut Attacker) -> io::Result<()> {
 
 fn pings(attacker: &mut Attacker) -> io::Result<()> {
     let opening = open("/websocket", "");
-    let kind = [PING, PONG][attacker.random.below(2) as usize];
+    let kind = [PING, PONG][attacker.random.usize(..2)];
     let pings = frame(FIN | kind, &[b'a'; 125]).repeat(50);
-    let mut flood = Flood::new(attacker.ports.http, 1 + attacker.random.below(8), &opening);
-    flood.reads = attacker.random.below(2) == 0;
+    let mut flood = Flood::new(attacker.ports.http, attacker.random.u64(1..=8), &opening);
+    flood.reads = attacker.random.bool();
     attacker.flood(flood, |_, _| pings.clone())
 }
 
 fn huge_frames(attacker: &mut Attacker) -> io::Result<()> {
-    let length = [300 << 10, 10 << 30, 1 << 62, u64::MAX][attacker.random.below(4) as usize];
+    let length = [300 << 10, 10 << 30, 1 << 62, u64::MAX][attacker.random.usize(..4)];
     let bytes = [
         open("/websocket", ""),
         head(FIN | BINARY, length),
@@ -111,9 +111,9 @@ fn huge_frames(attacker: &mut Attacker) -> io::Result<()> {
 fn bombs(attacker: &mut Attacker) -> io::Result<()> {
     let path = attacker.any(&["/websocket", "/websocket-json"]);
     let opening = open(path, DEFLATE);
-    let size = [255 << 10, 257 << 10, 1 << 20, 64 << 20][attacker.random.below(4) as usize];
+    let size = [255 << 10, 257 << 10, 1 << 20, 64 << 20][attacker.random.usize(..4)];
     let bomb = frame(FIN | COMPRESSED | BINARY, &zeros(size, false));
-    let count = 1 + attacker.random.below(40);
+    let count = attacker.random.u64(1..=40);
     let flood = Flood::new(attacker.ports.http, count, &opening);
     attacker.flood(flood, |_, _| bomb.clone())
 }
@@ -121,14 +121,14 @@ fn bombs(attacker: &mut Attacker) -> io::Result<()> {
 fn not_read(attacker: &mut Attacker) -> io::Result<()> {
     let opening = open("/websocket", "");
     let message = frame(FIN | BINARY, &[b'a'; 100_000]);
-    let count = 20 + attacker.random.below(40);
+    let count = attacker.random.u64(20..60);
     let flood = Flood::new(attacker.ports.http, count, &opening);
     attacker.flood(flood.unread().seconds(9), |_, _| message.clone())
 }
 
 fn silent(attacker: &mut Attacker) -> io::Result<()> {
     let half = frame(TEXT, b"a");
-    let opening = match attacker.random.below(3) {
+    let opening = match attacker.random.u8(..3) {
         0 => open("/websocket", ""),
         1 => [open("/websocket", ""), half].concat(),
         _ => [open("/websocket", ""), vec![0x81]].concat(),
@@ -138,7 +138,7 @@ fn silent(attacker: &mut Attacker) -> io::Result<()> {
 }
 
 fn wrong_frames(attacker: &mut Attacker) -> io::Result<()> {
-    let frames = match attacker.random.below(10) {
+    let frames = match attacker.random.u8(..10) {
         // Without a mask.
         0 => vec![0x81, 1, b'a'],
         1 => frame(FIN | 3, b"a"),
@@ -173,14 +173,14 @@ fn handshakes(attacker: &mut Attacker) -> io::Result<()> {
 
 fn json(attacker: &mut Attacker) -> io::Result<()> {
     let opening = open("/websocket-json", "");
-    let text = match attacker.random.below(4) {
+    let text = match attacker.random.u8(..4) {
         0 => "[".repeat(500_000),
         1 => format!("[{}0]", "[],".repeat(300_000)),
         2 => "9".repeat(900_000),
         _ => format!("{{{}\"z\":0}}", "\"a\":1,".repeat(100_000)),
     };
     let message = frame(FIN | TEXT, text.as_bytes());
-    let count = 1 + attacker.random.below(8);
+    let count = attacker.random.u64(1..=8);
     let flood = Flood::new(attacker.ports.http, count, &opening);
     attacker.flood(flood, |_, _| message.clone())
 }

@@ -1,7 +1,7 @@
 //! A ClientHello (RFC 8446, section 4.1.2) that a server of TLS 1.2 or 1.3 answers with its
 //! certificate: the answer costs it a signature.
 
-use crate::campaign::random::Random;
+use fastrand::Rng;
 
 /// Bytes with their length before them, in one byte or in two.
 fn vector(length_bytes: usize, inside: &[u8]) -> Vec<u8> {
@@ -18,12 +18,12 @@ fn numbers(values: &[u16]) -> Vec<u8> {
     values.iter().flat_map(|it| it.to_be_bytes()).collect()
 }
 
-pub fn random_bytes(random: &mut Random, count: usize) -> Vec<u8> {
-    (0..count).map(|_| random.next() as u8).collect()
+pub fn random_bytes(random: &mut Rng, count: usize) -> Vec<u8> {
+    (0..count).map(|_| random.u8(..)).collect()
 }
 
 /// A record with a ClientHello. Any 32 bytes are a public key of X25519.
-pub fn client_hello(random: &mut Random) -> Vec<u8> {
+pub fn client_hello(random: &mut Rng) -> Vec<u8> {
     let [nonce, session, key] = [(); 3].map(|()| random_bytes(random, 32));
     let algorithms = [
         0x0403, 0x0503, 0x0804, 0x0805, 0x0806, 0x0807, 0x0401, 0x0501,
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn lengths_of_record_and_message_match() {
-        let hello = client_hello(&mut Random::new(1));
+        let hello = client_hello(&mut Rng::with_seed(1));
         let record = usize::from(u16::from_be_bytes([hello[3], hello[4]]));
         assert_eq!(record, hello.len() - 5);
         let message = usize::from(u16::from_be_bytes([hello[7], hello[8]]));

@@ -74,7 +74,7 @@ fn schedules(mut database: Database, pool: u32, texts: (&str, &str)) {
     local.block_on(&runtime, async {
         run(&database, &services, "create table w (n bigint)").await;
         for seed in 0..count {
-            RANDOM.set(Random(seed as u64));
+            RANDOM.set(Rng::with_seed(seed as u64));
             let flows = (0..4).map(|at| {
                 flow(Flow {
                     database: &database,
