@@ -192,8 +192,8 @@ fn it_does_as_its_model_in_twenty_thousand_schedules() {
         let (mut model, mut open) = (Model::default(), VecDeque::<(Fetch, Instant)>::new());
         for _ in 0..60 {
             // From a moment to hours.
-            now += Duration::from_millis(random.u64(..8_000))
-                * [1, 1, 10, 5_000][random.usize(..4)];
+            now +=
+                Duration::from_millis(random.u64(..8_000)) * [1, 1, 10, 5_000][random.usize(..4)];
             model.give_up_late(now, &times);
             match random.u8(..6) {
                 0 | 1 => {

@@ -350,7 +350,7 @@ fn a_test_goes_as_it_is_and_exchanges_are_shown_by_time() {
     }
     let time = text_of(tested, "requestDatetime");
     let between = managed.exchanges(&uuid, &format!("?start={time}&end={time}"));
-    assert_eq!(between, [tested.clone()]);
+    assert_eq!(between, std::slice::from_ref(tested));
     let before = managed.exchanges(&uuid, "?end=2026-01-01T00:00:00Z");
     let after = managed.exchanges(
         &uuid,
