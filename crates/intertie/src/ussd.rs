@@ -251,6 +251,7 @@ impl Session {
     fn drop(&mut self) -> anyhow::Result<bool> {
         self.engine.ask(&self.input(SessionEvent::End))?;
         self.phone.say("the network has ended the session");
+        eprint!("{}", self.engine.warnings());
         Ok(true)
     }
 

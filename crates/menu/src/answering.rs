@@ -177,7 +177,7 @@ impl<'a> Answering<'a> {
                 Some((Arc::clone(name), json.clone().into_bytes()))
             })
             .collect();
-        self.know_subscriber().await?;
+        self.session.had_actions = self.know_subscriber().await?.action.is_some();
         self.restore()?;
         self.show(Led::Enter).await
     }

@@ -51,7 +51,11 @@ impl Answering<'_> {
             return Ok(None);
         }
         Ok(match self.meet(At::Elsewhere).await? {
-            Met::Nothing => None,
+            Met::Nothing => {
+                // None begins any more in a menu without actions.
+                self.session.had_actions = false;
+                None
+            }
             Met::Result => Some(Led::Entered),
             Met::Unsure => Some(Led::Enter),
             Met::Pending => Some(self.pending()),
@@ -320,8 +324,10 @@ impl Core {
                 known.session = Some(session);
             }
         });
-        warn_unnoted(changed.await);
-        if let Some(resumed) = news.resumed {
+        let changed = changed.await;
+        let is_noted = changed.is_ok();
+        warn_unnoted(changed);
+        if let Some(resumed) = news.resumed.filter(|_| is_noted) {
             let menu = Arc::clone(self);
             // Apart: a message may still be worked on there, for as long as its steps take.
             services.spawn(Box::new(move |services| {

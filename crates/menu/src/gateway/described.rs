@@ -35,7 +35,7 @@ struct Known {
 const EVENT: &str = "tostring | trim | ascii_downcase | \
                      if IN(\"1\", \"begin\", \"new\", \"initiation\") then \"dial\" \
                      elif IN(\"2\", \"continue\", \"reply\", \"response\") then \"reply\" \
-                     elif . != \"null\" and test(\"^[0-9a-z_-]+$\") then \"end\" else null end";
+                     elif . != \"null\" and test(\"^[0-9a-z_. -]+$\") then \"end\" else null end";
 
 const GET: Known = Known {
     method: Method::Get,
@@ -51,11 +51,12 @@ const GET: Known = Known {
 const XML: Known = Known {
     method: Method::Post,
     event: ".body.ussd.type",
-    session: ".body.ussd.sessionid | trim",
-    msisdn: ".body.ussd.msisdn | trim",
+    session: ".body.ussd.sessionid | if type == \"string\" then trim else . end",
+    msisdn: ".body.ussd.msisdn | if type == \"string\" then trim else . end",
     // An element without content is a text without characters.
-    text: ".body.ussd | if has(\"msg\") then .msg // \"\" | trim else null end",
-    sequence: ".body.ussd.sequence // null | if . then trim else . end",
+    text: ".body.ussd | if has(\"msg\") then \
+           .msg // \"\" | if type == \"string\" then trim else . end else null end",
+    sequence: ".body.ussd.sequence | if type == \"string\" then trim else . end",
     content_type: "application/xml",
     body: "<ussd><sessionid>${ .session | @html }</sessionid>\
            <type>${ if .ends then 3 else 2 end }</type><msg>${ .text | @html }</msg></ussd>",

@@ -102,6 +102,8 @@ impl Admin {
         assert_eq!(self.reload().status, 200);
         assert_eq!(self.body(), "new");
         assert_eq!(send(to, ("GET", "/ready"), "", "").status, 200);
+        self.site
+            .wait("config.reload", |it| it["outcome"] == "success");
         let all = self.site.events();
         let outcomes: Vec<_> = all
             .iter()

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use component::handler::{Handler, LocalFuture, Outcome, Services};
 use component::trigger::ListenAddress;
-use message::{Fault, Method, Reply, Request};
+use message::{Fault, Kind, Method, Origin, Reply, Request};
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
@@ -22,7 +22,7 @@ use self::list::Query;
 use super::admission::{Admission, log_failure};
 use super::body::Members;
 use super::handler::id;
-use super::operations::{Creation, Operations};
+use super::operations::{Challenge, Creation, Operations};
 use super::{Managed, show};
 use crate::access::{self, Protocol, Refused, Right};
 use crate::endpoint::{Directory, Endpoint};
@@ -221,6 +221,10 @@ impl AxwayHandler {
             request,
             services,
         };
+        if self.resource != Resource::List {
+            // Before anything that tells a subscription of somebody else from none.
+            operations.subscription(&named(request)?)?;
+        }
         let reads = matches!(request.method, Method::Get | Method::Head);
         match (self.resource, &request.method) {
             (Resource::List, _) if reads => list(&operations),
@@ -249,12 +253,16 @@ fn named(request: &Request) -> Result<String, Fault> {
     id_of(id(request)).ok_or_else(|| Resource::One.missing())
 }
 
+/// Whether nothing is sent until the subscription is resumed.
+fn is_stopped(known: &Known) -> bool {
+    !matches!(known.state.health().0, Health::Active | Health::Down)
+}
+
 /// A subscription as clients see it.
 fn shown(managed: &Managed, known: &Known) -> Value {
     let subscription = &known.subscription;
     let is_unverified = managed.challenges && !subscription.is_verified;
-    let is_active = matches!(known.state.health().0, Health::Active | Health::Down);
-    let status = match is_active && !is_unverified {
+    let status = match !is_stopped(known) && !is_unverified {
         true => Status::Active,
         false => Status::Suspended,
     };
@@ -329,15 +337,27 @@ async fn update(operations: &Operations<'_>) -> Result<Reply, Fault> {
         let known = operations.settled(&id).await?;
         // Or the subscription would be suspended by a request that is refused.
         let before = Members::of(&known.subscription);
-        change.clone().apply(before, managed)?;
+        let members = change.clone().apply(before, managed)?;
+        if *members.url != *known.subscription.url {
+            operations.check_url(&members.url)?;
+        }
         operations.pause(&known).await?;
     }
     let patch = |members| change.apply(members, managed);
-    let known = operations.update(&id, patch).await?;
-    if status == Some(Status::Active) {
+    let is_activated = status == Some(Status::Active);
+    let challenge = match is_activated {
+        true => Challenge::Awaited,
+        false => Challenge::InBackground,
+    };
+    operations.update(&id, patch, challenge).await?;
+    if is_activated {
         // A URL that has not answered its challenge is asked again.
-        operations.verify(&known).await?;
-        operations.resume(&operations.subscription(&id)?).await?;
+        operations.verify(&operations.subscription(&id)?).await?;
+        let known = operations.subscription(&id)?;
+        // Clients send the status along with other changes.
+        if is_stopped(&known) {
+            operations.resume(&known).await?;
+        }
     }
     // As it is now.
     Ok(reply(operations, 200, &operations.subscription(&id)?, None))
@@ -352,6 +372,11 @@ async fn test(operations: &Operations<'_>) -> Result<Reply, Fault> {
     let read: Result<IgnoredAny, _> = serde_json::from_slice(body);
     read.map_err(|error| Fault::invalid(format!("the body is no JSON: {error}")))?;
     let known = operations.settled(&id).await?;
+    if *known.subscription.owner != operations.client.owner {
+        // It would be signed with the owner's secret, and look like an event.
+        let detail = "only its owner sends a body of its own to a subscription";
+        return Err(Fault::new(Kind::Forbidden, Origin::Client, detail));
+    }
     let body = Bytes::copy_from_slice(body);
     operations.test(&known, Some(body)).await?;
     Ok(Reply::new(202))

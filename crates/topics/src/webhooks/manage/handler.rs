@@ -7,7 +7,7 @@ use message::{Fault, Method, Reply, Request};
 use serde_json::{Value, json};
 
 use super::admission::{Admission, log_failure};
-use super::operations::{Creation, Named, Operations};
+use super::operations::{Challenge, Creation, Named, Operations};
 use super::probe::now_ms;
 use super::{Managed, body, openapi, show};
 use crate::access::{self, Refused, Right};
@@ -268,7 +268,9 @@ fn show_one(operations: &Operations<'_>) -> Result<Reply, Fault> {
 async fn update(operations: &Operations<'_>) -> Result<Reply, Fault> {
     let (request, managed) = (operations.request, operations.managed);
     let patch = |members| body::patched(request, members, managed);
-    let known = operations.update(id(request), patch).await?;
+    let known = operations
+        .update(id(request), patch, Challenge::InBackground)
+        .await?;
     Ok(reply(operations, 200, &known, None))
 }
 

@@ -239,7 +239,10 @@ pub(super) fn header_patch(
     }
     let mut new = Map::new();
     for (name, value) in lines {
-        check_name(&name)?;
+        // A line of before may have a name that is reserved since: it can be removed.
+        if !value.is_null() {
+            check_name(&name)?;
+        }
         headers.retain(|it| !it.name().eq_ignore_ascii_case(&name) || !value.is_null());
         if value == MASK {
             let detail = format!(

@@ -464,6 +464,23 @@ fn others_get_what_they_would_get_if_it_did_not_exist() {
             assert_eq!(id, path.map(Value::from), "that of the path");
         }
     }
+    // Nothing else of a request is judged first.
+    for (method, rest, said) in [
+        ("PUT", "", Some(json!({}))),
+        ("PATCH", "", Some(json!({ "nonsense": 1 }))),
+        ("GET", "/exchanges?start=tea", None),
+    ] {
+        for id in [&*uuid, none] {
+            let path = format!("/subscriptions/{id}{rest}");
+            let response = managed.axway(BOB, (method, &path), said.as_ref());
+            let told = (response.status, refusal(&response).0);
+            assert_eq!(told, (404, 40405), "{method} {path}");
+        }
+    }
+    // An operator sees it, but signs nothing in its owner's name.
+    let test = format!("/subscriptions/{uuid}/test");
+    let tried = managed.axway(OPS, ("POST", &test), Some(&body));
+    assert_eq!(tried.status, 403, "{}", tried.text());
     assert_eq!(
         managed.read(BOB, "/topics/orders/subscriptions")["items"],
         json!([])
@@ -599,9 +616,13 @@ fn bad_requests_are_told_in_the_words_of_the_interface() {
     };
     let cut = managed.request(&managed.keys[ANN], ("POST", &format!("{BASE}{path}")), ask);
     assert_eq!((cut.status, refusal(&cut).0), (400, 40400));
-    let both = json!({ "subscriptionStatus": "suspended", "webhookUrl": "http://a.example/#b" });
-    assert_eq!(managed.axway_patch(&uuid, &both).status, 400);
-    assert_eq!(managed.status(&uuid), "active", "all of it is refused");
+    for (url, status) in [("http://a.example/#b", 400), ("http://10.0.0.1/", 403)] {
+        let both = json!({ "subscriptionStatus": "suspended", "webhookUrl": url });
+        assert_eq!(managed.axway_patch(&uuid, &both).status, status);
+        assert_eq!(managed.status(&uuid), "active", "all of it is refused");
+    }
+    let far = managed.read(ANN, &format!("{path}?page={}", usize::MAX));
+    assert!(far["links"].get("next").is_none(), "{far}");
     let all = managed.read(ANN, path);
     assert_eq!(
         all["items"].as_array().unwrap().len(),

@@ -135,7 +135,7 @@ impl Page {
 
     fn links(&self, path: &str, total: usize) -> Map<String, Value> {
         let last = total.div_ceil(self.size).max(1);
-        let next = Some(self.number + 1).filter(|it| *it <= last);
+        let next = self.number.checked_add(1).filter(|it| *it <= last);
         let links = [
             ("self", Some(self.number)),
             ("first", Some(1)),

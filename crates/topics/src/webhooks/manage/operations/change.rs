@@ -69,18 +69,30 @@ fn shared_delivery(delivery: Delivery) -> Option<Box<Delivery>> {
     (delivery != Delivery::default()).then(|| Box::new(delivery))
 }
 
-/// Has the egress guard judge a URL.
-fn check_url(url: &str, services: &dyn Services) -> Result<(), Fault> {
-    match services.egress(url) {
-        Ok(_) => Ok(()),
-        Err(refusal @ EgressRefusal::Malformed(_)) => {
-            Err(Fault::invalid(refusal.detail()).with_cause(refusal))
-        }
-        Err(refusal) => Err(refusal.into_fault()),
-    }
+/// When a URL that is new is asked whether it wants events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) enum Challenge {
+    /// Behind the reply.
+    InBackground,
+    /// Before it: the caller hears how the URL has answered.
+    Awaited,
 }
 
 impl Operations<'_> {
+    /// Has the egress guard judge a URL.
+    ///
+    /// # Errors
+    /// When it may not be called, or is none.
+    pub fn check_url(&self, url: &str) -> Result<(), Fault> {
+        match self.services.egress(url) {
+            Ok(_) => Ok(()),
+            Err(refusal @ EgressRefusal::Malformed(_)) => {
+                Err(Fault::invalid(refusal.detail()).with_cause(refusal))
+            }
+            Err(refusal) => Err(refusal.into_fault()),
+        }
+    }
+
     /// Makes a webhook. Gives it with its secret; without that when the same request has made it
     /// before.
     ///
@@ -95,7 +107,7 @@ impl Operations<'_> {
             key,
             profile,
         } = creation;
-        check_url(&members.url, services)?;
+        self.check_url(&members.url)?;
         let started = managed.subscriptions.with(|it| {
             let wanted = (&client.owner, &members.view);
             it.start(wanted, key.as_ref(), managed.bounds())
@@ -215,11 +227,13 @@ impl Operations<'_> {
     /// when nothing changes.
     ///
     /// # Errors
-    /// As [`Operations::settled`], what `patch` says, and as [`Operations::create`].
+    /// As [`Operations::settled`], what `patch` says, and as [`Operations::create`]; as
+    /// [`Operations::verify`] where a challenge is awaited: the change has been made then.
     pub async fn update(
         &self,
         id: &str,
         patch: impl FnOnce(Members) -> Result<Members, Fault>,
+        challenge: Challenge,
     ) -> Result<Known, Fault> {
         let (managed, services) = (self.managed, self.services);
         let changing = self.changing(id).await?;
@@ -232,7 +246,7 @@ impl Operations<'_> {
         let members = patched;
         let is_moved = *members.url != *before.url;
         if is_moved {
-            check_url(&members.url, services)?;
+            self.check_url(&members.url)?;
             self.take_challenge(&before.owner)?;
         }
         let view = managed.subscriptions.with(|it| {
@@ -250,8 +264,12 @@ impl Operations<'_> {
         let known = self.write(&changing, after).await?;
         drop(changing);
         self.audit(EventKind::WebhookChanged, &known.subscription.id);
-        if is_moved {
-            self.verify_in_background(&known);
+        match challenge {
+            Challenge::InBackground if is_moved => self.verify_in_background(&known),
+            Challenge::Awaited if is_moved && managed.challenges => {
+                verify(managed, &known, services).await?;
+            }
+            _ => {}
         }
         Ok(known)
     }
