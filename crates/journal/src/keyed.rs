@@ -323,7 +323,7 @@ pub(crate) mod testing {
 
     use super::Change;
     use super::backend::Backend;
-    use super::database::{LogMark, Replayed, Tag, write};
+    use super::database::{LogMark, ReplayRange, Tag, write};
     use super::frames::frame;
     use crate::disk::DiskFile;
 
@@ -337,7 +337,7 @@ pub(crate) mod testing {
     ) -> Vec<u8> {
         let tag = tag.map_or(Tag::Absent, Tag::Random);
         let mark = LogMark {
-            replayed: Replayed::Generation(generation),
+            replayed: ReplayRange::Generation(generation),
             tag,
         };
         let backend = Backend::new(file, Arc::new(AtomicBool::new(false)));

@@ -92,8 +92,9 @@ impl Action {
         self.id == attempt.id && self.repeats == attempt.repeats
     }
 
-    /// Whether the action is over: the subscriber has seen the result of this very attempt, or has
-    /// given this attempt up, since nobody knows its outcome. A later attempt stays open.
+    /// Whether the action is finished: the subscriber has seen the result of the current attempt,
+    /// or has given up on it because its outcome is unknown. What was seen of an earlier attempt
+    /// does not finish a later one.
     pub fn is_over(&self, seen: Option<&Attempt>, given_up: Option<&Attempt>) -> bool {
         let is = |attempt: Option<&Attempt>| attempt.is_some_and(|it| self.is(it));
         let may_be_seen = self.progress == Progress::Done || self.told.is_some();

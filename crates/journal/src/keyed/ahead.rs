@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use super::Change;
-use super::database::{LogMark, Replayed, Tag};
+use super::database::{LogMark, ReplayRange, Tag};
 use super::frames::{Values, frame};
 use crate::disk::DiskFile;
 
@@ -144,7 +144,7 @@ impl WriteAhead {
 
     /// Begins a checkpoint: the values that it writes, and the number of the first frame that it
     /// does not have.
-    pub fn begin_checkpoint(&mut self) -> (Arc<Values>, Replayed) {
+    pub fn begin_checkpoint(&mut self) -> (Arc<Values>, ReplayRange) {
         let values = Arc::new(std::mem::take(&mut self.values));
         self.checkpoint = Some(Arc::clone(&values));
         (self.size, self.since) = (0, None);
@@ -155,7 +155,7 @@ impl WriteAhead {
             self.at = 0;
             self.is_other_needed = true;
         }
-        (values, Replayed::From(self.next))
+        (values, ReplayRange::From(self.next))
     }
 
     /// The checkpoint is durable, and with it what the database says of the log.
@@ -166,7 +166,7 @@ impl WriteAhead {
         // Its frames are older than the checkpoint.
         self.empty(1 - self.current);
         self.is_other_needed = false;
-        if mark.replayed == Replayed::From(self.next) {
+        if mark.replayed == ReplayRange::From(self.next) {
             let is_empty = self.empty(self.current);
             // Behind a frame that was begun the next one stands in its place.
             if is_empty || !self.is_begun {

@@ -26,13 +26,13 @@ pub(super) type Parts<'a> = (&'a Arc<str>, &'a Bytes, Option<&'a Bytes>);
 /// Which frames of the log beside the database count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LogMark {
-    pub replayed: Replayed,
+    pub replayed: ReplayRange,
     pub tag: Tag,
 }
 
 /// The frames that the database has not got, which are replayed when it is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Replayed {
+pub(super) enum ReplayRange {
     /// Those from this number on, without a gap.
     From(u64),
     /// All of this generation, as versions 3 and 4 of the part wrote them. It is 0 where there was
@@ -63,8 +63,8 @@ impl LogMark {
         let number = |value: &Bytes| value.first_chunk().map(|it| u64::from_le_bytes(*it));
         let named = |key| get(database, LOG, key).map(|it| it.as_ref().and_then(number));
         let replayed = match named(FIRST)? {
-            Some(first) => Replayed::From(first),
-            None => Replayed::Generation(named(GENERATION)?.unwrap_or_default()),
+            Some(first) => ReplayRange::From(first),
+            None => ReplayRange::Generation(named(GENERATION)?.unwrap_or_default()),
         };
         let tag = get(database, LOG, TAG)?;
         Ok(Self {
@@ -80,7 +80,7 @@ impl LogMark {
     /// The mark of a log from which no frame counts.
     pub fn unused() -> Self {
         Self {
-            replayed: Replayed::From(1),
+            replayed: ReplayRange::From(1),
             tag: Tag::Unused,
         }
     }
@@ -119,11 +119,11 @@ pub(super) fn write<'a>(
     if let Some(mark) = mark {
         let mut table = transaction.open_table(Definition::new(LOG))?;
         let (key, number) = match mark.replayed {
-            Replayed::From(first) => {
+            ReplayRange::From(first) => {
                 table.remove(GENERATION)?;
                 (FIRST, first)
             }
-            Replayed::Generation(generation) => (GENERATION, generation),
+            ReplayRange::Generation(generation) => (GENERATION, generation),
         };
         table.insert(key, &number.to_le_bytes()[..])?;
         match mark.tag {

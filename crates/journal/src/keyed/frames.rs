@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::Change;
-use super::database::{LogMark, Parts, Replayed, Tag};
+use super::database::{LogMark, Parts, ReplayRange, Tag};
 use crate::cursor::{Cursor, write_bytes};
 use crate::disk::DiskFile;
 
@@ -71,8 +71,8 @@ struct Frame<'a> {
 /// When they cannot be read.
 pub(super) fn read(files: &[Option<Box<dyn DiskFile>>], mark: LogMark) -> io::Result<LogContent> {
     let counts = |number| match mark.replayed {
-        Replayed::From(first) => (first..first.saturating_add(AHEAD_MAX)).contains(&number),
-        Replayed::Generation(generation) => number == generation,
+        ReplayRange::From(first) => (first..first.saturating_add(AHEAD_MAX)).contains(&number),
+        ReplayRange::Generation(generation) => number == generation,
     };
     let mut end = LogEnd::Whole;
     let mut found: Vec<(u64, Values)> = Vec::new();
@@ -84,7 +84,7 @@ pub(super) fn read(files: &[Option<Box<dyn DiskFile>>], mark: LogMark) -> io::Re
         while let Some(frame) = read_frame(rest, mark.tag) {
             match mark.replayed {
                 // What is behind a frame of another generation has been left by earlier ones.
-                Replayed::Generation(_) if !counts(frame.number) => break,
+                ReplayRange::Generation(_) if !counts(frame.number) => break,
                 _ if counts(frame.number) => found.push((frame.number, frame.changes)),
                 _ => {}
             }
@@ -100,7 +100,7 @@ pub(super) fn read(files: &[Option<Box<dyn DiskFile>>], mark: LogMark) -> io::Re
         });
     }
     let mut values = Values::new();
-    if let Replayed::From(first) = mark.replayed {
+    if let ReplayRange::From(first) = mark.replayed {
         found.sort_by_key(|it| it.0);
         let numbers = (first..).zip(&found);
         let gap = numbers.clone().position(|(number, it)| number != it.0);
@@ -251,7 +251,7 @@ mod tests {
 
     fn numbered(first: u64) -> LogMark {
         LogMark {
-            replayed: Replayed::From(first),
+            replayed: ReplayRange::From(first),
             tag: TAG,
         }
     }
@@ -259,7 +259,7 @@ mod tests {
     #[test]
     fn where_the_frames_end_is_told() {
         let of_version_4 = LogMark {
-            replayed: Replayed::Generation(5),
+            replayed: ReplayRange::Generation(5),
             tag: TAG,
         };
         for (mark, numbers) in [(of_version_4, [5; 3]), (numbered(5), [5, 6, 7])] {

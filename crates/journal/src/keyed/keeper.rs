@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 use super::ahead::{Files, WriteAhead};
 use super::backend::Backend;
 use super::commits::{Job, Outcome, Scan};
-use super::database::{LogMark, Replayed, Tag, get, write};
+use super::database::{LogMark, ReplayRange, Tag, get, write};
 use super::frames::{self, LogContent, LogEnd};
 use super::{Change, Durability, Place};
 use crate::asking::Answer;
@@ -66,7 +66,7 @@ pub(super) struct Keeper {
     has_failed: Arc<AtomicBool>,
     /// What the database has not got yet.
     ahead: WriteAhead,
-    /// What the database says of the log if the checkpoint is durable that has failed.
+    /// The mark that the database has if the commit that failed turns out to be durable.
     unsure: Option<LogMark>,
     /// Where commits are made.
     jobs: Sender<Job>,
@@ -146,8 +146,8 @@ impl Keeper {
     fn miss_log(&self, mark: LogMark, files: &Files, was_made: bool) -> Result<(), OpenError> {
         // Version 4 of the part had one file.
         let needed = match mark.replayed {
-            Replayed::From(_) => 2,
-            Replayed::Generation(_) => 1,
+            ReplayRange::From(_) => 2,
+            ReplayRange::Generation(_) => 1,
         };
         let Some(number) = files.iter().take(needed).position(Option::is_none) else {
             return Ok(());
@@ -159,7 +159,7 @@ impl Keeper {
                 return Err(OpenError::Keyed(log, why));
             }
             // Version 3 of the part did not note whether it was needed.
-            (Tag::Absent, Replayed::Generation(0)) => {}
+            (Tag::Absent, ReplayRange::Generation(0)) => {}
             _ => tracing::warn!(
                 file = %log.display(),
                 "the log beside keyed state is missing: its last changes may be lost"

@@ -48,15 +48,21 @@ const GET: Known = Known {
     body: "${ if .ends then \"END\" else \"CON\" end } ${ .text }",
 };
 
+/// An expression whose text has no white space around it.
+macro_rules! trimmed {
+    ($expression:literal) => {
+        concat!($expression, " | if type == \"string\" then trim else . end")
+    };
+}
+
 const XML: Known = Known {
     method: Method::Post,
     event: ".body.ussd.type",
-    session: ".body.ussd.sessionid | if type == \"string\" then trim else . end",
-    msisdn: ".body.ussd.msisdn | if type == \"string\" then trim else . end",
+    session: trimmed!(".body.ussd.sessionid"),
+    msisdn: trimmed!(".body.ussd.msisdn"),
     // An element without content is a text without characters.
-    text: ".body.ussd | if has(\"msg\") then \
-           .msg // \"\" | if type == \"string\" then trim else . end else null end",
-    sequence: ".body.ussd.sequence | if type == \"string\" then trim else . end",
+    text: trimmed!(".body.ussd | if has(\"msg\") then .msg // \"\" else null end"),
+    sequence: trimmed!(".body.ussd.sequence"),
     content_type: "application/xml",
     body: "<ussd><sessionid>${ .session | @html }</sessionid>\
            <type>${ if .ends then 3 else 2 end }</type><msg>${ .text | @html }</msg></ussd>",

@@ -66,8 +66,8 @@ fn request(headers: Headers, body: Bytes, outgoing: &Outgoing) -> Request {
     }
 }
 
-/// The request of a kind that is no event of the topic: further headers, and its id, its time and
-/// its body.
+/// Builds a signed request that carries no event of the topic, such as a challenge or a test, with
+/// these further headers. `signed` is its id, its time in milliseconds since 1970 and its body.
 pub(super) fn probe(
     (topic, kind): (&str, &str),
     (mut headers, signed): (Headers, (&str, u64, Bytes)),

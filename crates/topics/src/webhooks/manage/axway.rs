@@ -1,5 +1,6 @@
-//! The webhooks of a topic in the manner of Axway Streams: its paths, members, lists and errors for
-//! what [`operations`](super::operations) does. All topics of a listener share the addresses.
+//! The REST interface for webhook subscriptions with the paths, members, lists and errors of Axway
+//! Streams. [`operations`](super::operations) does the work, as for the own interface. All topics
+//! of a listener share these routes.
 //!
 //! [`body`] reads what requests say of a subscription, [`list`] which part of a list they want, and
 //! [`exchanges`] shows what has been sent to one.
@@ -17,7 +18,7 @@ use message::{Fault, Kind, Method, Origin, Reply, Request};
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
-use self::body::Status;
+use self::body::SubscriptionStatus;
 use self::list::Query;
 use super::admission::{Admission, log_failure};
 use super::body::Members;
@@ -253,7 +254,7 @@ fn named(request: &Request) -> Result<String, Fault> {
     id_of(id(request)).ok_or_else(|| Resource::One.missing())
 }
 
-/// Whether nothing is sent until the subscription is resumed.
+/// Whether deliveries are stopped until the subscription is resumed: it is paused or disabled.
 fn is_stopped(known: &Known) -> bool {
     !matches!(known.state.health().0, Health::Active | Health::Down)
 }
@@ -263,8 +264,8 @@ fn shown(managed: &Managed, known: &Known) -> Value {
     let subscription = &known.subscription;
     let is_unverified = managed.challenges && !subscription.is_verified;
     let status = match !is_stopped(known) && !is_unverified {
-        true => Status::Active,
-        false => Status::Suspended,
+        true => SubscriptionStatus::Active,
+        false => SubscriptionStatus::Suspended,
     };
     let topic = &managed.topic;
     let topic_id = topic.epoch().map(|it| frame::topic_uuid(topic.name(), it));
@@ -288,7 +289,7 @@ fn reply(operations: &Operations<'_>, status: u16, known: &Known, secret: Option
 }
 
 fn list(operations: &Operations<'_>) -> Result<Reply, Fault> {
-    let (query, order) = list::Order::take(Query::of(operations)?)?;
+    let (query, order) = list::SortOrder::take(Query::of(operations)?)?;
     let page = query.page()?;
     let (known, total) = operations.look(|all, owner| {
         let (skipped, most) = match order {
@@ -333,7 +334,7 @@ async fn update(operations: &Operations<'_>) -> Result<Reply, Fault> {
     let (id, usual) = (named(request)?, operations.endpoint.settings.mode);
     let change = body::changed(request, usual, managed)?;
     let status = change.status;
-    if status == Some(Status::Suspended) {
+    if status == Some(SubscriptionStatus::Suspended) {
         let known = operations.settled(&id).await?;
         // Or the subscription would be suspended by a request that is refused.
         let before = Members::of(&known.subscription);
@@ -344,7 +345,7 @@ async fn update(operations: &Operations<'_>) -> Result<Reply, Fault> {
         operations.pause(&known).await?;
     }
     let patch = |members| change.apply(members, managed);
-    let is_activated = status == Some(Status::Active);
+    let is_activated = status == Some(SubscriptionStatus::Active);
     let challenge = match is_activated {
         true => Challenge::Awaited,
         false => Challenge::InBackground,

@@ -87,23 +87,22 @@ impl Registry {
         self.known.get(id)
     }
 
-    /// Those behind an id, of one owner or of all.
-    pub fn page(&self, owner: Option<&Owner>, after: &str, most: usize) -> Vec<Known> {
-        let behind = (Bound::Excluded(after), Bound::Unbounded);
-        match owner {
-            None => {
-                let page = self.known.range::<str, _>(behind).map(|it| it.1);
-                page.take(most).cloned().collect()
-            }
-            Some(owner) => {
-                let Some(owned) = self.owners.get(owner) else {
-                    return Vec::new();
-                };
-                let ids = owned.ids.range::<str, _>(behind);
-                let page = ids.filter_map(|id| self.known.get(id));
-                page.take(most).cloned().collect()
+    /// Those behind an id, in the order of their ids, of one owner or of all.
+    fn behind(&self, owner: Option<&Owner>, after: &str) -> Box<dyn Iterator<Item = &Known> + '_> {
+        let range = (Bound::Excluded(after), Bound::Unbounded);
+        match owner.map(|it| self.owners.get(it)) {
+            None => Box::new(self.known.range::<str, _>(range).map(|it| it.1)),
+            Some(None) => Box::new(std::iter::empty()),
+            Some(Some(owned)) => {
+                let ids = owned.ids.range::<str, _>(range);
+                Box::new(ids.filter_map(|id| self.known.get(id)))
             }
         }
+    }
+
+    /// At most so many behind an id, of one owner or of all.
+    pub fn page(&self, owner: Option<&Owner>, after: &str, most: usize) -> Vec<Known> {
+        self.behind(owner, after).take(most).cloned().collect()
     }
 
     /// How many there are, of one owner or of all.
@@ -114,20 +113,10 @@ impl Registry {
         }
     }
 
-    /// So many behind the first ones, by id, of one owner or of all.
+    /// At most so many without the first ones, of one owner or of all.
     pub fn part(&self, owner: Option<&Owner>, skipped: usize, most: usize) -> Vec<Known> {
-        match owner {
-            None => {
-                let part = self.known.values().skip(skipped).take(most);
-                part.cloned().collect()
-            }
-            Some(owner) => {
-                let owned = self.owners.get(owner);
-                let ids = owned.into_iter().flat_map(|it| &it.ids);
-                let part = ids.skip(skipped).take(most);
-                part.filter_map(|id| self.known.get(id)).cloned().collect()
-            }
-        }
+        let behind = self.behind(owner, "").skip(skipped);
+        behind.take(most).cloned().collect()
     }
 
     /// The one that stands for all that are equal: they share what it takes.

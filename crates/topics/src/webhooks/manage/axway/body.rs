@@ -13,12 +13,12 @@ use crate::webhooks::subscriptions::record::ViewText;
 
 /// Whether a subscription gets events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Status {
+pub(super) enum SubscriptionStatus {
     Active,
     Suspended,
 }
 
-impl Status {
+impl SubscriptionStatus {
     pub fn name(self) -> &'static str {
         match self {
             Self::Active => "active",
@@ -64,7 +64,7 @@ pub(super) struct Change {
     url: Option<String>,
     headers: Option<Value>,
     mode: Option<Mode>,
-    pub status: Option<Status>,
+    pub status: Option<SubscriptionStatus>,
 }
 
 impl Change {
@@ -165,7 +165,9 @@ pub(super) fn changed(request: &Request, usual: Mode, managed: &Managed) -> Resu
     let mut given = object(request.body.as_bytes())?;
     let mut change = Change::take(&mut given, usual, managed)?;
     let status = take_text(&mut given, "subscriptionStatus")?;
-    change.status = status.map(|it| Status::of_name(&it)).transpose()?;
+    change.status = status
+        .map(|it| SubscriptionStatus::of_name(&it))
+        .transpose()?;
     check_rest(&given)?;
     Ok(change)
 }
@@ -194,9 +196,12 @@ mod tests {
 
     #[test]
     fn a_status_is_active_or_suspended() {
-        for status in [Status::Active, Status::Suspended] {
-            assert_eq!(Status::of_name(status.name()).ok(), Some(status));
+        for status in [SubscriptionStatus::Active, SubscriptionStatus::Suspended] {
+            assert_eq!(
+                SubscriptionStatus::of_name(status.name()).ok(),
+                Some(status)
+            );
         }
-        assert!(Status::of_name("Active").is_err());
+        assert!(SubscriptionStatus::of_name("Active").is_err());
     }
 }

@@ -1,5 +1,5 @@
-//! What has been sent to a subscription lately, and what it has answered: the attempts that our own
-//! interface shows as well, in Axway's members. What is not kept of an attempt is left out.
+//! The latest delivery attempts of a subscription as Axway's `exchanges`. The own REST interface
+//! lists the same attempts; members that Intertie does not record are left out.
 
 use jiff::{SignedDuration, Timestamp};
 use message::{Fault, Reply};
@@ -17,9 +17,10 @@ use crate::webhooks::subscriptions::record::uuid_of;
 /// How far back exchanges are shown where no start is named: 5 minutes.
 const PERIOD_MS: u64 = 5 * 60 * 1000;
 
-/// The time of exchanges that are wanted, in milliseconds since 1970.
+/// The time range of the exchanges that a request asks for, in milliseconds since 1970, both ends
+/// included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Period {
+struct TimeRange {
     start: u64,
     end: u64,
 }
@@ -31,7 +32,7 @@ fn time(name: &str, text: &str) -> Result<u64, Fault> {
     ms.ok_or_else(wrong)
 }
 
-impl Period {
+impl TimeRange {
     fn take(query: &mut Query, now: u64) -> Result<Self, Fault> {
         let mut bound = |name| {
             let text = query.take(name);
@@ -60,7 +61,7 @@ pub(super) fn reply(
     id: &str,
     mut query: Query,
 ) -> Result<Reply, Fault> {
-    let period = Period::take(&mut query, now_ms(operations.services))?;
+    let period = TimeRange::take(&mut query, now_ms(operations.services))?;
     let page = query.page()?;
     let mut all = operations.attempts(id)?;
     all.retain(|it| period.has(it));
@@ -141,7 +142,7 @@ mod tests {
         let now = 3_600_000;
         let read = |text: &str| {
             let mut query = Query::read(Some(text), |_| false).ok().unwrap();
-            let period = Period::take(&mut query, now);
+            let period = TimeRange::take(&mut query, now);
             period.map(|it| (it.start, it.end)).map_err(|it| it.status)
         };
         assert_eq!(read(""), Ok((3_300_000, now)));

@@ -161,19 +161,19 @@ impl Page {
 
 /// What subscriptions are sorted by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Key {
+enum SortKey {
     Mode,
     Url,
 }
 
 /// The order of a list of subscriptions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Order {
-    key: Key,
+pub(super) struct SortOrder {
+    key: SortKey,
     is_descending: bool,
 }
 
-impl Order {
+impl SortOrder {
     /// Takes the order that is wanted out of a query; none is that of the ids.
     ///
     /// # Errors
@@ -186,8 +186,8 @@ impl Order {
     fn read(text: &str) -> Result<Self, Fault> {
         let (key, direction) = text.split_once(',').unwrap_or((text, "ASC"));
         let key = match key {
-            "subscriptionMode" => Some(Key::Mode),
-            "webhookUrl" => Some(Key::Url),
+            "subscriptionMode" => Some(SortKey::Mode),
+            "webhookUrl" => Some(SortKey::Url),
             _ => None,
         };
         let is_descending = match direction {
@@ -209,11 +209,11 @@ impl Order {
         all.sort_by(|one, other| {
             let [one, other] = [one, other].map(|it| &it.subscription);
             let order = match self.key {
-                Key::Mode => {
+                SortKey::Mode => {
                     let [one, other] = [one, other].map(|it| axway::mode_name(it.view.mode));
                     one.cmp(other)
                 }
-                Key::Url => one.url.cmp(&other.url),
+                SortKey::Url => one.url.cmp(&other.url),
             };
             match self.is_descending {
                 true => order.reverse(),
@@ -266,9 +266,9 @@ mod tests {
     #[test]
     fn links_lead_to_the_pages_that_there_are_in_the_same_order() {
         let query = query("page=2&sort=webhookUrl%2CDESC&pageSize=2&key=secret").unwrap();
-        let (query, order) = Order::take(query).ok().unwrap();
-        let expected = Order {
-            key: Key::Url,
+        let (query, order) = SortOrder::take(query).ok().unwrap();
+        let expected = SortOrder {
+            key: SortKey::Url,
             is_descending: true,
         };
         assert_eq!(order, Some(expected));
@@ -286,7 +286,7 @@ mod tests {
 
     #[test]
     fn an_order_has_a_key_and_a_direction() {
-        assert!(Order::read("subscriptionMode").is_ok());
+        assert!(SortOrder::read("subscriptionMode").is_ok());
         for wrong in [
             "",
             "id",
@@ -294,7 +294,7 @@ mod tests {
             "webhookUrl,desc",
             "webhookUrl,ASC,",
         ] {
-            assert!(Order::read(wrong).is_err(), "{wrong}");
+            assert!(SortOrder::read(wrong).is_err(), "{wrong}");
         }
     }
 }
