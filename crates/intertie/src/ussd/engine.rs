@@ -2,10 +2,12 @@
 //! that is removed at the end.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::DirBuilderExt;
-use std::path::PathBuf;
+use std::os::unix::net::{SocketAddr as SocketName, UnixDatagram};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -105,7 +107,9 @@ impl Engine {
         let cannot = || format!("cannot write to {}", log.display());
         let file = fs::File::create(&log).with_context(cannot)?;
         let reader = fs::File::open(&log).with_context(cannot)?;
+        let ready = ReadySocket::new(&folder)?;
         let mut command = Command::new(std::env::current_exe()?);
+        command.env("NOTIFY_SOCKET", &ready.name);
         command.arg("run").args(paths).arg("--data").arg(&data);
         command.args(["--admin", "off", "--workers", "1"]);
         command
@@ -119,15 +123,15 @@ impl Engine {
             log: reader,
         };
         let start = Instant::now();
-        while TcpStream::connect(&place.address).is_err() {
+        while !ready.wait(Duration::from_millis(20))? {
             if started.child.try_wait()?.is_some() || start.elapsed() > START_MAX {
                 bail!(
                     "the engine does not start:\n{}",
                     started.logged().trim_end()
                 );
             }
-            std::thread::sleep(Duration::from_millis(20));
         }
+        // What it has said of its start is of no interest here.
         started.logged();
         Ok(Self {
             place,
@@ -191,6 +195,41 @@ impl Engine {
                 status.trim_end(),
                 String::from_utf8_lossy(&body)
             ),
+        }
+    }
+}
+
+/// Where the engine tells that it serves: as a service manager is told, sd_notify(3). By then all
+/// that its start has to say is in the log, which a port that listens does not promise.
+struct ReadySocket {
+    socket: UnixDatagram,
+    /// The value of `NOTIFY_SOCKET`: no file, whose path could be too long.
+    name: String,
+}
+
+impl ReadySocket {
+    fn new(folder: &Path) -> anyhow::Result<Self> {
+        let name = folder.file_name().unwrap_or_default().to_string_lossy();
+        let address = SocketName::from_abstract_name(name.as_bytes())?;
+        let socket = UnixDatagram::bind_addr(&address);
+        Ok(Self {
+            socket: socket.context("cannot listen for the start of an engine")?,
+            name: format!("@{name}"),
+        })
+    }
+
+    /// Whether the engine serves; waits for so long to be told.
+    fn wait(&self, time: Duration) -> anyhow::Result<bool> {
+        self.socket.set_read_timeout(Some(time))?;
+        let mut message = [0; 256];
+        match self.socket.recv(&mut message) {
+            Ok(count) => Ok(message[..count].starts_with(b"READY=1")),
+            Err(error)
+                if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) =>
+            {
+                Ok(false)
+            }
+            Err(error) => Err(error).context("cannot be told of the start of an engine"),
         }
     }
 }
