@@ -1,6 +1,7 @@
 //! The suites of `intertie-bench`: stub, system under test and load generator on different cores,
 //! systems taking turns, and a report of what they reached.
 
+mod ask;
 mod awake;
 mod body;
 mod clock;

@@ -66,6 +66,9 @@ pub(crate) struct Dialogue {
     pub rest: Vec<Bodies>,
     /// How long the user thinks before each of them.
     pub think: Duration,
+    /// Over which time the users begin, one after the other: all at once they would go on in waves,
+    /// which no crowd of subscribers does.
+    pub stagger: Duration,
     /// Whether a dialogue counts once, with the latency of its last reply; else each reply counts.
     pub counts_once: bool,
 }

@@ -1,7 +1,6 @@
 //! `bench push`: webhooks and a WebSub hub under load, beside Axway Streams' and MWARE's published
 //! tables and a loop that sends and signs.
 
-mod ask;
 mod case;
 mod cells;
 mod floor;

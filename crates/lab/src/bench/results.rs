@@ -43,6 +43,8 @@ pub(crate) enum Variant {
     Warm,
     /// Each token is presented once.
     Cold,
+    /// So many sessions stand open at the end.
+    Sessions(usize),
     /// Users think so many milliseconds before each request of a dialogue but the first.
     Think(u64),
 }
@@ -78,6 +80,7 @@ impl Case {
             Variant::Detached => text.push_str(", last leg detached"),
             Variant::Warm => text.push_str(&format!(", {IN_TURN} tokens in turn, all known")),
             Variant::Think(time) => text.push_str(&format!(", {time} ms before each key")),
+            Variant::Sessions(count) => text.push_str(&format!(", {count} sessions")),
             Variant::Cold => text.push_str(", a new token for each request"),
         }
         text
@@ -85,8 +88,8 @@ impl Case {
 
     /// Whether the systems' speed decides the throughput.
     pub fn is_saturating(&self) -> bool {
-        let thinks = matches!(self.variant, Variant::Think(_));
-        self.rate.is_none() && self.delay_ms == 0.0 && !thinks
+        let waits = matches!(self.variant, Variant::Think(_) | Variant::Sessions(_));
+        self.rate.is_none() && self.delay_ms == 0.0 && !waits
     }
 }
 
@@ -117,6 +120,34 @@ pub(crate) struct Figures {
     /// What was in flight.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flight: Option<Flight>,
+    /// What stood open.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sessions: Option<Sessions>,
+}
+
+/// Sessions that stand open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Sessions {
+    pub count: f64,
+    /// Memory for each: the proportional set size with all of them, without that with a hundredth,
+    /// divided by the others.
+    pub bytes_each: f64,
+    /// The same behind the start.
+    pub bytes_each_restarted: f64,
+    /// From the start of the program, whose predecessor was killed, until it listens.
+    pub start_ms: f64,
+}
+
+impl Sessions {
+    fn median(rounds: &[Self]) -> Self {
+        let of = |figure: &dyn Fn(&Self) -> f64| median(rounds.iter().map(figure));
+        Self {
+            count: of(&|it| it.count),
+            bytes_each: of(&|it| it.bytes_each),
+            bytes_each_restarted: of(&|it| it.bytes_each_restarted),
+            start_ms: of(&|it| it.start_ms),
+        }
+    }
 }
 
 /// Messages that wait for a slow service.
@@ -146,6 +177,13 @@ impl Flight {
     }
 }
 
+impl Figures {
+    /// Whether replies were timed: messages in flight and sessions that stand open have no latency.
+    pub fn has_latency(&self) -> bool {
+        self.flight.is_none() && self.sessions.is_none()
+    }
+}
+
 impl Sample for Figures {
     fn foreign(&self) -> f64 {
         self.foreign
@@ -163,6 +201,7 @@ impl Sample for Figures {
         };
         let bytes = |value: Option<u64>| value.map(|bytes| bytes as f64);
         let flights: Vec<Flight> = rounds.iter().filter_map(|it| it.flight).collect();
+        let sessions: Vec<Sessions> = rounds.iter().filter_map(|it| it.sessions).collect();
         let mut errors_by_kind = BTreeMap::new();
         for (kind, count) in rounds.iter().flat_map(|round| &round.errors_by_kind) {
             *errors_by_kind.entry(kind.clone()).or_default() += count;
@@ -185,6 +224,7 @@ impl Sample for Figures {
                 .filter_map(|it| it.delivered)
                 .reduce(Delivered::and),
             flight: (!flights.is_empty()).then(|| Flight::median(&flights)),
+            sessions: (!sessions.is_empty()).then(|| Sessions::median(&sessions)),
         }
     }
 }

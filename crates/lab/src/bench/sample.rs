@@ -64,6 +64,14 @@ impl Stubs {
     }
 }
 
+/// How long load runs.
+#[derive(Clone, Copy)]
+pub(crate) struct Timing {
+    /// Before anything is counted.
+    pub warm_up: Duration,
+    pub window: Duration,
+}
+
 /// CPU time used so far, in seconds.
 pub(crate) struct Clock {
     at: Instant,
@@ -140,11 +148,14 @@ impl Bench {
         if scenario.work.has_broker() {
             return self.glu(system, scenario, case, stubs);
         }
+        if scenario.work == Work::Sessions {
+            return self.sessions(system, scenario, case, stubs);
+        }
         let beside = || self.beside(stubs);
         if system == System::Direct {
             let plan = self.plan(system, scenario, case, stubs)?;
             return Ok((
-                self.measure(&plan, None, self.warm_up, &beside)?,
+                self.measure(&plan, None, self.timing(system), &beside)?,
                 facts(scenario, "", ""),
             ));
         }
@@ -171,8 +182,7 @@ impl Bench {
         if let Some(tokens) = tokens {
             tokens::ensure_checked(plan.address, &plan.path, tokens.get(0))?;
         }
-        let warm_up = self.warm_up_of(system);
-        let figures = self.measure(&plan, Some(&running), warm_up, &beside)?;
+        let figures = self.measure(&plan, Some(&running), self.timing(system), &beside)?;
         if tokens.is_some() {
             check_tokens(&plan, &figures, self.window)?;
         }
@@ -184,6 +194,14 @@ impl Bench {
         match system.is_jvm() {
             true => self.warm_up.max(self.jvm_warm_up),
             false => self.warm_up,
+        }
+    }
+
+    /// The times of a sample of a system.
+    pub fn timing(&self, system: System) -> Timing {
+        Timing {
+            warm_up: self.warm_up_of(system),
+            window: self.window,
         }
     }
 
@@ -240,7 +258,7 @@ impl Bench {
         &self,
         plan: &Plan,
         system: Option<&Process>,
-        warm_up: Duration,
+        Timing { warm_up, window }: Timing,
         beside: &dyn Fn() -> Vec<u32>,
     ) -> anyhow::Result<Figures> {
         let load = Load::start(plan)?;
@@ -250,7 +268,7 @@ impl Bench {
         let family = system.map(Process::family).unwrap_or_default();
         load.measure();
         let before = self.clock(&family, &beside)?;
-        thread::sleep(self.window);
+        thread::sleep(window);
         load.stop();
         let after = self.clock(&family, &beside)?;
         let (peak, _) = process::memory(&family);
@@ -332,6 +350,7 @@ pub(crate) fn figures(before: &Clock, after: &Clock, replies: u64, stats: &Stats
         memory_settled: None,
         delivered: None,
         flight: None,
+        sessions: None,
     }
 }
 

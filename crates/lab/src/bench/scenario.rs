@@ -72,6 +72,8 @@ pub(crate) enum Work {
     Orchestrate,
     /// A dialogue of a USSD menu, with this behind its last screen.
     Menu(Behind),
+    /// Dialogues of a USSD menu that stand open before their last screens.
+    Sessions,
 }
 
 /// What a menu does before its last screen.
@@ -132,7 +134,7 @@ impl Scenario {
             Work::Relay | Work::Locked(_) | Work::ToXml => "/passthrough",
             Work::Map | Work::Compute => "/map",
             Work::Enqueue | Work::Await | Work::Orchestrate => "/orders",
-            Work::Menu(_) => "/ussd",
+            Work::Menu(_) | Work::Sessions => "/ussd",
         }
     }
 }
@@ -284,13 +286,20 @@ pub(crate) const GLU: [Scenario; 3] = [
 ];
 
 /// The scenarios of `intertie-bench ussd`.
-pub(crate) const USSD: [Scenario; 3] = [
+pub(crate) const USSD: [Scenario; 4] = [
     Scenario {
         name: "menu",
         title: "USSD menu: five screens, no back end",
         front: Side::H1Clear,
         back: Side::H1Clear,
         work: Work::Menu(Behind::Nothing),
+    },
+    Scenario {
+        name: "menu-sessions",
+        title: "USSD menu: sessions that stand open, and a start with all of them",
+        front: Side::H1Clear,
+        back: Side::H1Clear,
+        work: Work::Sessions,
     },
     Scenario {
         name: "menu-complex",
@@ -424,7 +433,7 @@ impl System {
     /// Why it has no part in a scenario, if it has none.
     pub fn refuses(self, scenario: &Scenario) -> Option<&'static str> {
         let is_mixed = scenario.front != scenario.back;
-        if matches!(scenario.work, Work::Menu(_)) {
+        if matches!(scenario.work, Work::Menu(_) | Work::Sessions) {
             return match self {
                 Self::Intertie | Self::Baseline => None,
                 _ => Some("has no menus"),

@@ -131,7 +131,7 @@ pub(crate) fn set_up(
     programs: &Programs,
 ) -> anyhow::Result<Setup> {
     fs::create_dir_all(place.folder)?;
-    let has_menu = matches!(place.scenario.work, Work::Menu(_));
+    let has_menu = matches!(place.scenario.work, Work::Menu(_) | Work::Sessions);
     let (name, template) = match system {
         System::Intertie | System::Baseline if has_menu => ("flow.yaml", MENU),
         System::Intertie | System::Passthrough | System::Baseline => ("flow.yaml", INTERTIE),

@@ -128,10 +128,9 @@ fn cells(row: &Row, ours: Option<&Row>) -> Vec<String> {
     let latency = &figures.latency;
     let or_dash = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
     let percent = |part: f64| format!("{:.0}%", part * 100.0);
-    // Messages that nobody waits for have no latency.
-    let time = |milliseconds: f64| match figures.flight {
-        Some(_) => "-".to_owned(),
-        None => format!("{milliseconds:.2}"),
+    let time = |milliseconds: f64| match figures.has_latency() {
+        true => format!("{milliseconds:.2}"),
+        false => "-".to_owned(),
     };
     let megabytes = |bytes: u64| format!("{:.1}", bytes as f64 / 1e6);
     let memory = figures.memory_peak.zip(figures.memory_settled);

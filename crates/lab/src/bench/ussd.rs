@@ -2,12 +2,17 @@
 //! with a number of its own in the session's id and in the subscriber's. The menus are in
 //! `peers/ussd`.
 
+mod sessions;
+
 use std::time::Duration;
 
 use super::body::{Bodies, FIRST};
 use super::load::Dialogue;
 use super::results::{Case, Variant};
 use super::scenario::Behind;
+
+/// So many connections of gateways press the keys of sessions that stay open.
+pub(super) const GATEWAYS: usize = 32;
 
 /// What was typed so far, and the screen that answers it.
 type Turn = (&'static str, &'static str);
@@ -71,6 +76,7 @@ pub(super) fn dialogue(behind: Behind, case: &Case) -> anyhow::Result<(Bodies, D
     let dialogue = Dialogue {
         rest: all.collect(),
         think,
+        stagger: Duration::from_secs_f64(case.delay_ms / 1e3),
         counts_once: behind != Behind::Nothing,
     };
     Ok((first, dialogue))

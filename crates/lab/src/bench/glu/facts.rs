@@ -96,6 +96,16 @@ pub(crate) fn lines(case: &Case, rows: &[&Row]) -> Vec<String> {
                 flight.bytes_each / 1e3
             ));
         }
+        if let Some(sessions) = row.median.sessions {
+            lines.push(format!(
+                "{name}: {:.0} sessions of {:.0} B each ({:.0} B behind a start), which listens \
+                 {:.0} ms after `kill -9`",
+                sessions.count,
+                sessions.bytes_each,
+                sessions.bytes_each_restarted,
+                sessions.start_ms
+            ));
+        }
         if let Some(delivered) = row.median.delivered {
             lines.push(format!(
                 "{name}: {} messages acknowledged, {} of them missing, {} came again, {} wrong",

@@ -12,7 +12,7 @@ use super::super::load::Plan;
 use super::super::outcome::RunFacts;
 use super::super::process::{self, Process};
 use super::super::results::{Case, Figures, Flight, Variant};
-use super::super::sample::{Bench, SETTLE, Stubs, facts, figures};
+use super::super::sample::{Bench, SETTLE, Stubs, Timing, facts, figures};
 use super::super::scenario::{Behind, Scenario, System, Work};
 use super::super::stats::Stats;
 use super::super::ussd;
@@ -140,8 +140,14 @@ impl Bench {
             ..self.http_plan(scenario, case, address, flow, &ledger)
         };
         let beside = || [self.beside(stubs), parts.family()].concat();
-        let warm_up = self.warm_up_of(system);
-        let mut figures = self.measure(&plan, Some(&running.process), warm_up, &beside)?;
+        let delay = Duration::from_secs_f64(case.delay_ms / 1e3);
+        let timing = self.timing(system);
+        let timing = Timing {
+            // Everybody has begun, and has waited once.
+            warm_up: timing.warm_up.max(2 * delay),
+            window: whole_waits(timing.window, delay),
+        };
+        let mut figures = self.measure(&plan, Some(&running.process), timing, &beside)?;
         let Some(drain) = drain else {
             return Ok((figures, running.facts));
         };

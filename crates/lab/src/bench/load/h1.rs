@@ -35,6 +35,10 @@ where
     let counts_once = dialogue.is_some_and(|it| it.counts_once);
     let (mut turn, mut number) = (0, 0);
     let (mut input, mut head, mut chunks) = (Buffer::default(), Head::default(), Vec::new());
+    if let Some(dialogue) = dialogue {
+        let place = index as f64 / plan.streams.connections.max(1) as f64;
+        tokio::time::sleep(dialogue.stagger.mul_f64(place)).await;
+    }
     let mut now = Instant::now();
     loop {
         if turn > 0 && !think.is_zero() {

@@ -5,11 +5,13 @@ use std::time::Duration;
 use super::{Options, Part, Plan};
 use crate::bench::results::{Case, Variant};
 use crate::bench::scenario::{self, Behind, Scenario, System, USSD, Work};
-use crate::bench::ussd;
+use crate::bench::ussd::{self, GATEWAYS};
 use crate::units::{self, Streams};
 
 /// Subscribers at once without a back end, and with all of them.
 const USERS: usize = 100;
+/// Sessions that stand open.
+const SESSIONS: usize = 100_000;
 /// Steps a second at which the latency of a menu is looked at.
 const RATE: f64 = 5000.0;
 
@@ -28,6 +30,9 @@ pub(crate) struct UssdArgs {
     /// How long subscribers think before each key, in one more case of `menu`.
     #[arg(long, value_name = "TIME", default_value = "200ms", value_parser = units::duration)]
     pub think: Duration,
+    /// How many sessions stand open in `menu-sessions`.
+    #[arg(long, value_name = "N", default_value_t = SESSIONS)]
+    pub sessions: usize,
 }
 
 impl UssdArgs {
@@ -60,10 +65,11 @@ impl UssdArgs {
     }
 
     fn cases(&self, scenario: &Scenario) -> Vec<Case> {
-        let Work::Menu(behind) = scenario.work else {
-            return Vec::new();
-        };
         let options = &self.options;
+        let behind = match scenario.work {
+            Work::Menu(behind) => behind,
+            _ => Behind::Nothing,
+        };
         let case = |users: usize| Case {
             scenario: scenario.name.to_owned(),
             streams: Streams::single(users),
@@ -72,6 +78,13 @@ impl UssdArgs {
             rate: options.rate,
             variant: Variant::Plain,
         };
+        if scenario.work == Work::Sessions {
+            return vec![Case {
+                rate: None,
+                variant: Variant::Sessions(self.sessions),
+                ..case(GATEWAYS)
+            }];
+        }
         let users = options.or(&options.users, &[USERS], &[USERS]);
         match behind {
             Behind::Orchestrate => users.into_iter().map(case).collect(),
@@ -127,6 +140,7 @@ mod tests {
     fn scenarios_have_their_cases() {
         let arguments = UssdArgs {
             think: Duration::from_millis(200),
+            sessions: SESSIONS,
             ..UssdArgs::default()
         };
         let plan = arguments.plan();
@@ -140,6 +154,7 @@ mod tests {
                 "menu: 100 users, 120 B",
                 "menu: 100 users, 120 B, 5000/s",
                 "menu: 1000 users, 120 B, 200 ms before each key",
+                "menu-sessions: 32 users, 120 B, 100000 sessions",
                 "menu-complex: 100 users, 116 B",
                 "menu-latency: 100 in flight, 104 B, 3 queues",
                 "menu-latency: 200 in flight, 104 B, delay 100 ms, 3 queues",

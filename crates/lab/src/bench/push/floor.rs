@@ -378,7 +378,7 @@ mod tests {
     use std::thread;
     use std::time::{Duration, Instant};
 
-    use super::super::ask::Connection;
+    use crate::bench::ask::Connection;
     use super::*;
     use crate::stub::{self, SinkReport};
 

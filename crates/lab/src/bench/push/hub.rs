@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
-use super::ask::{Connection, form, metric};
+use crate::bench::ask::{Connection, form, metric};
 use super::case::Case;
 use super::flow;
 use super::sink::Sink;

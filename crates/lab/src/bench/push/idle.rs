@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
-use super::ask::{Connection, metric};
+use crate::bench::ask::{Connection, metric};
 use super::case::Case;
 use super::flow;
 use super::hub::joined;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use serde::Deserialize;
 
-use super::ask::Connection;
+use crate::bench::ask::Connection;
 use super::case::Case;
 use super::flow;
 use crate::bench::process::{self, Cores, Process};

@@ -62,7 +62,7 @@ const USSD_METHOD: &str = "<p>A user is a subscriber: a dialogue has a session a
     it must be. In the first scenario each key is a request; in the others a request is a whole \
     dialogue, its latency that of the last key. RabbitMQ and PostgreSQL are real servers on the \
     cores of the load; every acknowledged order is looked for in the queue and in the table. \
-    Sessions are in the data folder before their screens are sent.</p>\n\
+    Subscribers who wait for the slow service begin one after the other over its time. Sessions are in the data folder before their screens are sent.</p>\n\
     <p>The published rows are GLU.Ware's performance tests: virtual machines of a cloud, the \
     broker on the same processors, dialogues not described. They stand here as a landmark; \
     <strong>machines differ</strong>.</p>\n";
@@ -347,10 +347,10 @@ fn table_row(row: &Row, ours: Option<&Row>) -> String {
         .into_iter()
         .chain(percentiles);
     for time in times.chain([latency.max]) {
-        // Messages that nobody waits for have no latency.
-        let cell = figures
-            .flight
-            .map_or_else(|| short(time), |_| "–".to_owned());
+        let cell = match figures.has_latency() {
+            true => short(time),
+            false => "–".to_owned(),
+        };
         let _ = write!(text, "<td>{cell}</td>");
     }
     text.push_str(&errors_cell(figures.errors));
