@@ -13,12 +13,12 @@
 //! [`Exchange::preemptible`]: crate::exchange::Exchange::preemptible
 
 mod large;
+mod turns;
 
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::num::NonZero;
-use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -31,6 +31,7 @@ use crate::content::Content;
 use crate::handler::Services;
 
 pub(crate) use large::LargeValues;
+pub use turns::{give_turns, poll_yield, yield_now};
 use large::drop_beside;
 
 /// Bytes of a body that are decoded, encoded, converted or compressed on the worker: about a
@@ -89,19 +90,6 @@ impl Drop for DeferralGuard {
     fn drop(&mut self) {
         MAY_DEFER.set(self.0);
     }
-}
-
-/// Yields to the other tasks of the worker, once: to those that are ready, and to those for whom
-/// its sockets have something. Woken among the former alone, a few tasks that yield again and again
-/// would keep the runtime from its sockets for 61 turns of some milliseconds each.
-pub async fn yield_now() {
-    tokio::task::yield_now().await;
-}
-
-/// The same within a `poll`, which is to return [`Poll::Pending`] then.
-pub fn poll_yield(context: &mut Context<'_>) {
-    // Its first poll only has the task woken.
-    let _ = pin!(tokio::task::yield_now()).poll(context);
 }
 
 /// The result of deferred work.
@@ -394,10 +382,16 @@ impl Queue {
         }
     }
 
+    /// The place of one that waits. Tickets are in order.
+    fn place(&mut self, ticket: u64) -> Option<&mut (u64, Waker)> {
+        let at = self.waiting.binary_search_by_key(&ticket, |(it, _)| *it);
+        self.waiting.get_mut(at.ok()?)
+    }
+
     /// Takes one out that does not wait any more, with its waker.
     fn leave(&mut self, ticket: u64) -> Option<Waker> {
-        let at = self.waiting.iter().position(|(it, _)| *it == ticket)?;
-        self.waiting.remove(at).map(|(_, waker)| waker)
+        let at = self.waiting.binary_search_by_key(&ticket, |(it, _)| *it);
+        self.waiting.remove(at.ok()?).map(|(_, waker)| waker)
     }
 
     /// Takes the permit that this one has got, if it has.
@@ -433,7 +427,7 @@ impl Ticket {
             self.0 = None;
             return Poll::Ready(Ok(Permit(())));
         }
-        if let Some((_, waker)) = queue.waiting.iter_mut().find(|(it, _)| *it == ticket) {
+        if let Some((_, waker)) = queue.place(ticket) {
             waker.clone_from(context.waker());
         }
         Poll::Pending

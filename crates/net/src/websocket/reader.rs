@@ -113,6 +113,11 @@ impl Reader {
         self.start_length > 0 || self.frame.is_some() || self.message.is_some()
     }
 
+    /// How many bytes of a message are there that has begun and not ended.
+    pub fn buffered(&self) -> usize {
+        self.message.as_ref().map_or(0, |it| it.bytes.len())
+    }
+
     /// Takes bytes up to the end of a frame, or all of them when no frame ends in them, and says
     /// how many: who reads counts frames, of which a message may have any number. Behind a
     /// [`Event::Close`] nothing more is to be read.

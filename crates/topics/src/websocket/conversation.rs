@@ -104,8 +104,11 @@ impl Talk<'_> {
     /// then what is under way is dropped.
     fn poll(&mut self, session: &mut Session, context: &mut Context<'_>) -> Poll<()> {
         session.begin_turn();
+        let mut polled = 0;
         loop {
-            let answered = self.poll_works(session, context);
+            // Those that were not ready in this turn have their wakers.
+            let answered = self.poll_works(session, context, polled);
+            polled = self.works.len();
             self.is_stopping = self.is_stopping || session.poll_stop(context).is_ready();
             if self.begin(session) {
                 // What is answered at once is answered before what follows is looked at.
@@ -129,11 +132,21 @@ impl Talk<'_> {
         }
     }
 
-    /// Sends what has been answered; true when something has.
-    fn poll_works(&mut self, session: &mut Session, context: &mut Context<'_>) -> bool {
+    /// Sends what has been answered of all but the first `polled`; true when something has.
+    fn poll_works(
+        &mut self,
+        session: &mut Session,
+        context: &mut Context<'_>,
+        polled: usize,
+    ) -> bool {
         let before = self.works.len();
         let metrics = self.metrics.as_ref();
+        let mut at = 0;
         self.works.retain_mut(|work| {
+            at += 1;
+            if at <= polled {
+                return true;
+            }
             let Poll::Ready(answer) = work.as_mut().poll(context) else {
                 return true;
             };

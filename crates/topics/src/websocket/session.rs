@@ -4,19 +4,18 @@
 //!
 //! A session is polled by one task, whose wakers it keeps. It holds no buffer while nothing waits.
 
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::io;
-use std::pin::pin;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use component::handler::{LocalFuture, Services};
+use component::long_work::poll_yield;
 use component::stream::{Client, StopReason};
 use net::websocket::{
     CloseCode, Deflate, Event, Kind, Limits, Reader, Role, Violation, Writer, frames_end,
 };
-use tokio::task::yield_now;
 
 /// How long a client may take nothing of what waits for it.
 const STALL: Duration = Duration::from_secs(60);
@@ -29,7 +28,7 @@ const WAITING_MAX: usize = 64 * 1024;
 /// How many frames a task reads before other tasks have their turn.
 const TURN: usize = 64;
 /// A message counts as so many frames, for it starts a flow or an order, and as one more for each
-/// of so many bytes.
+/// of so many bytes, which count when they come, too: a message may be as long as is allowed.
 const MESSAGE_COST: usize = 8;
 const FRAME_BYTES: usize = 1024;
 
@@ -164,8 +163,7 @@ impl Session {
                 return Poll::Pending;
             }
             if self.turn == 0 {
-                // It wakes the task behind all that are ready, and behind what sockets have.
-                let _ = pin!(yield_now()).as_mut().poll(context);
+                poll_yield(context);
                 return Poll::Pending;
             }
             if self.client.input().is_empty() {
@@ -181,6 +179,7 @@ impl Session {
                     }
                 }
             }
+            let before = self.reader.buffered();
             match self.reader.read(self.client.input()) {
                 Ok((used, event)) => {
                     self.client.consume(used);
@@ -189,7 +188,10 @@ impl Session {
                         Some(Event::Message(_, payload)) => {
                             MESSAGE_COST + payload.len() / FRAME_BYTES
                         }
-                        _ => 1,
+                        _ => {
+                            let made = self.reader.buffered().saturating_sub(before);
+                            1 + used.max(made) / FRAME_BYTES
+                        }
                     };
                     self.turn = self.turn.saturating_sub(cost);
                     if let Some(message) = event.and_then(|event| self.take(event)) {

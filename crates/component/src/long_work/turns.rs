@@ -1,0 +1,197 @@
+//! Turns of tasks that have more to do than others wait for: connections that always have frames or
+//! requests ready, flows whose expressions go on and on. One of them has its turn, then everything
+//! that is ready and what sockets have is served, then the next one has its turn. Woken all at once,
+//! as many as there are would stand before each request of another client.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+thread_local! {
+    static TURNS: Turns = const {
+        Turns {
+            is_given: Cell::new(false),
+            waiting: RefCell::new(VecDeque::new()),
+            giver: Cell::new(None),
+        }
+    };
+}
+
+/// The tasks of a worker that wait for a turn.
+struct Turns {
+    /// Whether [`give_turns`] runs on this thread.
+    is_given: Cell<bool>,
+    waiting: RefCell<VecDeque<Waker>>,
+    /// Wakes the task that gives turns, while nobody waits for one.
+    giver: Cell<Option<Waker>>,
+}
+
+impl Turns {
+    fn enter(&self, waker: &Waker) {
+        let mut waiting = self.waiting.borrow_mut();
+        // One that was woken by something else meanwhile has its place already.
+        if !waiting.iter().any(|it| it.will_wake(waker)) {
+            waiting.push_back(waker.clone());
+        }
+        drop(waiting);
+        if let Some(giver) = self.giver.take() {
+            giver.wake();
+        }
+    }
+
+    fn next(&self) -> Option<Waker> {
+        self.waiting.borrow_mut().pop_front()
+    }
+}
+
+/// Yields to the other tasks of the worker, once: to those that are ready, to those for whom its
+/// sockets have something, and to those that have yielded before.
+pub async fn yield_now() {
+    let mut has_yielded = false;
+    poll_fn(|context| {
+        if std::mem::replace(&mut has_yielded, true) {
+            return Poll::Ready(());
+        }
+        poll_yield(context);
+        Poll::Pending
+    })
+    .await;
+}
+
+/// The same within a `poll`, which is to return [`Poll::Pending`] then.
+pub fn poll_yield(context: &mut Context<'_>) {
+    TURNS.with(|turns| match turns.is_given.get() {
+        true => turns.enter(context.waker()),
+        // Its first poll only has the task woken, behind what sockets have.
+        false => drop(pin!(tokio::task::yield_now()).poll(context)),
+    });
+}
+
+/// Gives the tasks of this thread that yield their turns, one between any two looks of the runtime
+/// at its sockets. It never ends; without it all that have yielded are woken together.
+pub async fn give_turns() {
+    let _given = Given::new();
+    loop {
+        poll_fn(|context| {
+            TURNS.with(|turns| {
+                if !turns.waiting.borrow().is_empty() {
+                    return Poll::Ready(());
+                }
+                turns.giver.set(Some(context.waker().clone()));
+                Poll::Pending
+            })
+        })
+        .await;
+        tokio::task::yield_now().await;
+        if let Some(next) = TURNS.with(Turns::next) {
+            next.wake();
+        }
+    }
+}
+
+/// While this exists turns are given.
+struct Given;
+
+impl Given {
+    fn new() -> Self {
+        TURNS.with(|turns| turns.is_given.set(true));
+        Self
+    }
+}
+
+impl Drop for Given {
+    fn drop(&mut self) {
+        // The thread may be at its end, with nobody who waits.
+        let _ = TURNS.try_with(|turns| {
+            turns.is_given.set(false);
+            while let Some(next) = turns.next() {
+                next.wake();
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::rc::Rc;
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::UnixStream;
+    use tokio::task::spawn_local;
+
+    use super::*;
+
+    fn on_a_worker<F: Future>(work: F) -> F::Output {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_io().build_local(Default::default());
+        runtime.unwrap().block_on(work)
+    }
+
+    /// How many turns the others take while somebody is answered so many times over a socket.
+    async fn turns_meanwhile(others: usize, rounds: usize) -> (usize, Vec<usize>) {
+        let turns: Rc<Vec<Cell<usize>>> = Rc::new((0..others).map(|_| Cell::new(0)).collect());
+        for other in 0..others {
+            let turns = Rc::clone(&turns);
+            spawn_local(async move {
+                loop {
+                    turns[other].set(turns[other].get() + 1);
+                    yield_now().await;
+                }
+            });
+        }
+        let (mut client, mut server) = UnixStream::pair().unwrap();
+        spawn_local(async move {
+            let mut byte = [0];
+            while server.read_exact(&mut byte).await.is_ok() {
+                server.write_all(&byte).await.unwrap();
+            }
+        });
+        for round in 0..rounds {
+            client.write_all(&[round as u8]).await.unwrap();
+            let mut byte = [0];
+            client.read_exact(&mut byte).await.unwrap();
+            assert_eq!(byte, [round as u8]);
+        }
+        let turns: Vec<usize> = turns.iter().map(Cell::get).collect();
+        (turns.iter().sum(), turns)
+    }
+
+    #[test]
+    fn many_that_yield_stand_before_nobody() {
+        on_a_worker(async {
+            spawn_local(give_turns());
+            let (sum, each) = turns_meanwhile(50, 100).await;
+            // The first turn of each, and a few for each time that sockets are looked at.
+            assert!(sum <= 50 + 600, "{sum}");
+            let least = each.iter().min().unwrap();
+            let most = each.iter().max().unwrap();
+            assert!(*least > 1 && most - least <= 1, "turns go round: {each:?}");
+        });
+    }
+
+    #[test]
+    fn without_a_giver_all_have_their_turns() {
+        on_a_worker(async {
+            let (sum, _) = turns_meanwhile(5, 20).await;
+            assert!(sum > 20, "{sum}");
+        });
+    }
+
+    #[test]
+    fn nobody_is_forgotten_when_turns_are_given_no_more() {
+        on_a_worker(async {
+            let giver = spawn_local(give_turns());
+            tokio::task::yield_now().await;
+            let waiting = spawn_local(async {
+                for _ in 0..10 {
+                    yield_now().await;
+                }
+            });
+            tokio::task::yield_now().await;
+            giver.abort();
+            waiting.await.unwrap();
+        });
+    }
+}
