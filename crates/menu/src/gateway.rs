@@ -19,7 +19,7 @@ use crate::shape;
 use described::DescribedGateway;
 
 /// The most bytes of a session's id.
-pub(crate) const SESSION_MAX: usize = 128;
+const SESSION_MAX: usize = 128;
 /// The most bytes of what was typed in a whole session.
 const TYPED_MAX: usize = 4096;
 /// What is shown when a menu has not come to a screen in time.
@@ -112,6 +112,16 @@ pub(crate) fn build(node: &Node, context: &mut SourceContext<'_>) -> Option<Arc<
     }))
 }
 
+/// Whether a gateway may call a session so. Replies, expressions and the URLs that they make have
+/// the id too, and XML has no way to write U+0000.
+pub(crate) fn is_session_id(text: &str) -> bool {
+    (1..=SESSION_MAX).contains(&text.len()) && !has_control(text)
+}
+
+fn has_control(text: &str) -> bool {
+    text.chars().any(char::is_control)
+}
+
 /// A refusal, which gateways do not show: it is for whoever connects one.
 fn refusal(text: &'static str) -> Opened {
     Opened::Reply(Reply::with_content(
@@ -130,20 +140,19 @@ impl Gateway {
             Format::Hubtel => hubtel::read(request)?,
             Format::Described(described) => described.read_request(request)?,
         };
-        if asked.session.is_empty() || asked.session.len() > SESSION_MAX {
+        if !is_session_id(&asked.session) {
             return Err("the session has no id that can be used");
         }
         let msisdn = msisdn::normalise(&asked.msisdn, self.country.as_deref());
-        let typed = match &asked.event {
-            SessionEvent::Dial(text)
-            | SessionEvent::Reply { text, .. }
-            | SessionEvent::Typed { text, .. } => text.as_str(),
-            SessionEvent::End | SessionEvent::Push(_) => "",
+        let (code, typed) = match &asked.event {
+            SessionEvent::Dial(text) | SessionEvent::Reply { text, .. } => ("", text.as_str()),
+            SessionEvent::Typed { code, text } => (code.as_str(), text.as_str()),
+            SessionEvent::End | SessionEvent::Push(_) => ("", ""),
         };
-        if typed.len() > TYPED_MAX {
+        if code.len() > TYPED_MAX || typed.len() > TYPED_MAX {
             return Err("what was typed is too long");
         }
-        if typed.chars().any(char::is_control) {
+        if has_control(code) || has_control(typed) {
             return Err("what was typed has control characters");
         }
         Ok(SessionInput {

@@ -16,7 +16,7 @@ use message::{Fault, Kind, Origin, Reply};
 use tokio::sync::oneshot;
 
 use crate::answering::{Answering, log_failure, run_block_on};
-use crate::gateway::{SESSION_MAX, msisdn};
+use crate::gateway::{is_session_id, msisdn};
 use crate::mask::masked_fault;
 use crate::plan::{Acknowledge, Acknowledgement, Answers, Push, ScreenId};
 use crate::session::Session;
@@ -348,11 +348,10 @@ fn session_of(
 ) -> Result<String, Fault> {
     let value = exchange.evaluate(expression, services)?;
     let id = expr::value::scalar_text(&value).map(Into::<String>::into);
-    id.filter(|it| !it.is_empty() && it.len() <= SESSION_MAX)
-        .ok_or_else(|| {
-            let detail = "the gateway has not said which session it has begun";
-            Fault::new(Kind::Expression, Origin::Upstream, detail)
-        })
+    id.filter(|it| is_session_id(it)).ok_or_else(|| {
+        let detail = "the gateway has not said which session it has begun";
+        Fault::new(Kind::Expression, Origin::Upstream, detail)
+    })
 }
 
 /// A message that has been acknowledged and is answered.

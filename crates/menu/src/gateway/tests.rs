@@ -124,6 +124,11 @@ fn requests_that_cannot_be_used_are_refused() {
         format!("sessionId=1&{number}&{code}&text=1%00"),
         format!("sessionId=1&{number}&{code}&text=1%1b"),
         format!("sessionId={}&{number}&{code}&text=", "x".repeat(129)),
+        format!("sessionId=1%00&{number}&{code}&text="),
+        format!("sessionId=1%0d%0a&{number}&{code}&text="),
+        format!("sessionId=1&{number}%00&{code}&text="),
+        format!("sessionId=1&{number}&serviceCode=*123%00%23&text="),
+        format!("sessionId=1%00&{number}&status=Success"),
         huge,
     ] {
         let found = opened(&gateway(Format::AfricasTalking), body.clone());
@@ -134,6 +139,8 @@ fn requests_that_cannot_be_used_are_refused() {
         "{}".to_owned(),
         "[".repeat(1 << 20),
         r#"{"Type":"Odd","SessionId":"1","Mobile":"233244000001"}"#.to_owned(),
+        r#"{"Type":"Release","SessionId":"1\u0000","Mobile":"233244000001"}"#.to_owned(),
+        r#"{"Type":"Release","SessionId":"1","Mobile":"233244000001\u0000"}"#.to_owned(),
         r#"{"Type":"Response","SessionId":1,"Mobile":"233244000001"}"#.to_owned(),
         r#"{"Type":"Response","Message":"\u0001","SessionId":"1","Mobile":"233244000001"}"#.into(),
         "{\"Type\":\"Response\",\"Message\":\"\u{7f}\",\"SessionId\":\"1\",\"Mobile\":\"23324400\"}"
