@@ -274,9 +274,10 @@ impl<'a> Answering<'a> {
         Ok(Led::Enter)
     }
 
-    /// Answers what was typed. `is_new` says that no repeated request looks like this one: what the
-    /// session has shown has been seen then.
-    pub async fn typed(&mut self, typed: &str, is_new: bool) -> Shown {
+    /// Answers what was typed; `None` stands for inputs of which nobody knows what screens they
+    /// were for. `is_new` says that no repeated request looks like this one: what the session has
+    /// shown has been seen then.
+    pub async fn typed(&mut self, typed: Option<&str>, is_new: bool) -> Shown {
         self.heard = self.session.attempt();
         self.heard.take_if(|_| !self.session.is_unsure);
         let shown = self.session.shown_action().filter(|_| is_new);
@@ -288,11 +289,16 @@ impl<'a> Answering<'a> {
     }
 
     /// What became of an action is heard before a key does anything.
-    async fn show_next(&mut self, typed: &str) -> Result<Shown, Fault> {
+    async fn show_next(&mut self, typed: Option<&str>) -> Result<Shown, Fault> {
         self.restore()?;
-        let led = match self.hear().await? {
-            Some(led) => led,
-            None => self.lead(typed).await?,
+        let led = match (self.hear().await?, typed) {
+            (Some(led), _) => led,
+            (None, Some(typed)) => self.lead(typed).await?,
+            // The screen is shown again. It has refused nothing: that is none of its tries.
+            (None, None) => {
+                self.session.position.refuse();
+                Led::Stay
+            }
         };
         self.show(led).await
     }

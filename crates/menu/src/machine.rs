@@ -11,6 +11,8 @@ use crate::plan::ScreenId;
 const HISTORY_MAX: usize = 32;
 /// What stands in place of secret characters in what was typed.
 const MASK: char = '\u{1}';
+/// What stands between inputs where a gateway sends all of them.
+const SEPARATOR: char = '*';
 
 /// What stands above a screen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -177,6 +179,8 @@ pub(crate) enum Received {
     Begins(String),
     /// This was typed.
     Typed(String),
+    /// More inputs were typed than one, or one that holds `*`: none of them is taken.
+    Several,
     /// It was here before: the last answer is given again.
     Again(Screen),
     /// The session is not known, or over: there is nothing to go on with.
@@ -213,6 +217,9 @@ pub(crate) fn receive(heard: Option<&Heard>, event: &SessionEvent) -> Received {
             Some(heard) => match new_part(&heard.typed, text) {
                 None => again(heard),
                 Some(_) if heard.is_over => Received::Unknown,
+                // Such as when requests between were lost: each input was for a screen of its own.
+                // Taken as one, a PIN would become part of a text.
+                Some(part) if part.contains(SEPARATOR) => Received::Several,
                 Some(part) => Received::Typed(part.to_owned()),
             },
         },
@@ -226,7 +233,7 @@ fn again(heard: &Heard) -> Received {
         .map_or(Received::Unknown, Received::Again)
 }
 
-/// What stands behind all that was typed before. Texts may hold `*`, so that only the part that is
+/// What stands behind all that was typed before. Inputs may hold `*`, so that only the part that is
 /// known says where the new one begins. `None` when nothing does: the request is one of before.
 fn new_part<'a>(before: &str, now: &'a str) -> Option<&'a str> {
     if before.is_empty() {
@@ -239,7 +246,7 @@ fn new_part<'a>(before: &str, now: &'a str) -> Option<&'a str> {
             _ => return None,
         }
     }
-    left.as_str().strip_prefix('*')
+    left.as_str().strip_prefix(SEPARATOR)
 }
 
 impl Heard {

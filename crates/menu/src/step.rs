@@ -235,14 +235,17 @@ impl Core {
                 (shown, false) => return Ok(Answered::plain(shown.text)),
             },
             Received::Typed(typed) => {
-                // More than one input: whoever sends it has skipped what may have been secret.
-                let skips = typed.contains('*') && !self.plan.slots.secret.is_empty();
-                was_secret = skips || answering.asks_secret();
+                was_secret = answering.asks_secret();
                 let is_new = match &input.event {
                     SessionEvent::Reply { sequence, .. } => sequence.is_some(),
                     _ => true,
                 };
-                answering.typed(&typed, is_new).await
+                answering.typed(Some(&typed), is_new).await
+            }
+            Received::Several => {
+                // Any of them may have been meant for a screen that asks for a PIN.
+                was_secret = !self.plan.slots.secret.is_empty();
+                answering.typed(None, true).await
             }
         };
         let session = &mut answering.session;

@@ -39,6 +39,7 @@ impl Driven {
         let action = match &received {
             Received::Begins(code) => code.clone(),
             Received::Typed(text) => text.clone(),
+            Received::Several => "several".to_owned(),
             _ => return received,
         };
         self.done.push(action);
@@ -50,7 +51,8 @@ impl Driven {
 }
 
 /// However requests are repeated and come late, each input is acted on once and in order, and the
-/// request that is repeated gets the answer that it had.
+/// request that is repeated gets the answer that it had. Inputs that may be several are told apart
+/// from those that follow them, too.
 #[test]
 fn repeated_and_late_requests_are_not_acted_on_twice() {
     const INPUTS: [&str; 8] = ["1", "50", "*", "1*2", "**", "", "0", "é*"];
@@ -72,12 +74,13 @@ fn repeated_and_late_requests_are_not_acted_on_twice() {
                 before => format!("{before}*{input}"),
             };
             let is_secret = random.u8(..4) == 0;
-            assert_eq!(
-                driven.take(&typed(&text), is_secret),
-                Received::Typed(input.to_owned()),
-                "seed {seed}"
-            );
-            expected.push(input.to_owned());
+            let (received, done) = match input.contains('*') {
+                true => (Received::Several, "several"),
+                false => (Received::Typed(input.to_owned()), input),
+            };
+            let taken = driven.take(&typed(&text), is_secret);
+            assert_eq!(taken, received, "seed {seed}");
+            expected.push(done.to_owned());
             texts.push(text);
             let answer = driven.heard.clone().unwrap().answer.unwrap();
             for _ in 0..random.u8(..3) {
@@ -88,6 +91,22 @@ fn repeated_and_late_requests_are_not_acted_on_twice() {
         }
         assert_eq!(driven.done, expected, "seed {seed}");
     }
+}
+
+/// Whoever has seen the screens between means each of the inputs for one of them.
+#[test]
+fn inputs_that_were_missed_are_not_taken_as_one() {
+    let mut driven = Driven::default();
+    driven.take(&typed(""), false);
+    assert_eq!(driven.take(&typed("Anna*4711"), true), Received::Several);
+    let again = Received::Again(screen("2"));
+    for repeated in ["Anna*4711", "Anna", ""] {
+        assert_eq!(driven.take(&typed(repeated), false), again, "{repeated}");
+    }
+    let anna = Received::Typed("Anna".to_owned());
+    assert_eq!(driven.take(&typed("Anna*4711*Anna"), false), anna);
+    let typed = driven.heard.unwrap().typed;
+    assert!(!typed.contains("4711") && typed.ends_with("*Anna"));
 }
 
 #[test]
