@@ -13,6 +13,7 @@
 //! the expressions there. [`text`] checks the texts of methods, hosts, ports and paths.
 //! [`flow_kind`] is for documents that are flows with other keys than `steps`, [`dialogue`] for
 //! what such a flow and a phone tell each other; [`key_value`] is state outside of the process.
+//! [`failure_lines`] and [`once_per_second`] bound what is logged.
 //! Nothing here opens a socket or reads a file.
 
 pub mod access;
@@ -33,6 +34,7 @@ pub mod endpoint;
 pub mod evaluation;
 pub mod exchange;
 pub mod failure;
+pub mod failure_lines;
 pub mod flow_kind;
 pub mod forward;
 pub mod handler;
@@ -42,6 +44,7 @@ pub mod limits;
 pub mod long_work;
 pub mod networks;
 pub mod observe;
+pub mod once_per_second;
 pub mod outside;
 pub mod plan;
 pub mod resilience;

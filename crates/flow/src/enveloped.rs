@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use component::access::drop_ticket_cookie;
 use component::endpoint::{Envelope, Note, Opened};
+use component::failure_lines::FailureLines;
 use component::handler::{Callee, CallerContext, Handler, LocalFuture, Outcome, Services};
 use component::limits::Gate;
 use component::long_work::{ENVELOPE_AT_ONCE, beside};
@@ -116,15 +117,20 @@ impl Started for Conversed {
 }
 
 /// Logs a failure. A client can cause its own faults as often as it likes, so they are no warnings:
-/// it would fill the log.
+/// it would fill the log. So would refusals of the engine, such as those of a full disk.
 fn log(fault: &Fault) {
+    static LINES: FailureLines = FailureLines::new();
     let cause = fault.cause.as_deref().unwrap_or_default();
     match fault.origin {
         Origin::Client => {
             tracing::debug!(target: "flow", kind = fault.name(), cause, "{}", fault.detail);
         }
         Origin::Upstream | Origin::Engine => {
-            tracing::warn!(target: "flow", kind = fault.name(), cause, "{}", fault.detail);
+            if let Some(count) = LINES.pass(fault) {
+                tracing::warn!(
+                    target: "flow", kind = fault.name(), cause, count, "{}", fault.detail
+                );
+            }
         }
     }
 }

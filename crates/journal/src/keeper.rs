@@ -13,6 +13,7 @@ use crate::asking::Answer;
 use crate::backlog::Queued;
 use crate::disk::Disk;
 use crate::error::{OpenError, Refusal};
+use crate::failing::Failing;
 use crate::frame::FrameHead;
 use crate::index::{Counts, Entry, Index, WAIT_MAX};
 use crate::log::{Log, MOVED_WHEN_LOW, Need, Told, chance};
@@ -128,6 +129,8 @@ pub(crate) struct Keeper {
     tidy_every: Duration,
     /// Whether the disk has not taken what was written last.
     is_failing: bool,
+    /// What of that is logged.
+    failing: Failing,
     is_closed: bool,
 }
 
@@ -168,6 +171,7 @@ impl Keeper {
             tidied: None,
             tidy_every: options.tidy_every,
             is_failing: false,
+            failing: Failing::default(),
             is_closed: false,
         };
         keeper.keep_reserve();
@@ -486,13 +490,18 @@ impl Keeper {
 
     /// Tells the log when the disk begins to take nothing, and when that is over.
     fn tell_failing(&mut self, refusal: Option<&Refusal>) {
-        let was_failing = std::mem::replace(&mut self.is_failing, refusal.is_some());
+        self.is_failing = refusal.is_some();
+        let now = Instant::now();
         match refusal {
-            Some(refusal) if !was_failing => {
+            Some(refusal) if self.failing.refused(now) => {
                 tracing::error!(%refusal, "nothing can be stored: the disk does not take it");
             }
-            None if was_failing => tracing::info!("the disk takes what is stored again"),
-            _ => {}
+            Some(_) => {}
+            None => {
+                if let Some(refused) = self.failing.accepted(now) {
+                    tracing::info!(refused, "the disk takes what is stored again");
+                }
+            }
         }
     }
 

@@ -20,6 +20,7 @@ mod crc;
 mod cursor;
 mod disk;
 mod error;
+mod failing;
 mod folder;
 mod frame;
 mod index;

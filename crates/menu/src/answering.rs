@@ -8,6 +8,7 @@ use bytes::Bytes;
 use component::block::Block;
 use component::dialogue::Screen as Shown;
 use component::exchange::Exchange;
+use component::failure_lines::FailureLines;
 use component::handler::Services;
 use component::step::Next;
 use expr::Value;
@@ -614,7 +615,7 @@ pub(crate) fn variables(plan: &Plan, exchange: &Exchange) -> Result<Variables, F
     Ok(variables)
 }
 
-/// Logs that steps of a menu have failed.
+/// Logs that steps of a menu have failed, or that the engine refuses what comes.
 pub(crate) fn log_failure(
     plan: &Plan,
     exchange: &Exchange,
@@ -622,7 +623,11 @@ pub(crate) fn log_failure(
     fault: &Fault,
     what: impl Display,
 ) {
+    static LINES: FailureLines = FailureLines::new();
     services.failed(exchange, fault);
+    let Some(count) = LINES.pass(fault) else {
+        return;
+    };
     let cause = fault.cause.as_deref().unwrap_or_default();
     tracing::warn!(
         target: "flow",
@@ -630,6 +635,7 @@ pub(crate) fn log_failure(
         step = fault.step.as_deref().unwrap_or_default(),
         kind = fault.name(),
         cause = &*mask::masked(cause, plan, exchange),
+        count,
         "{what}: {}", mask::masked(&fault.detail, plan, exchange)
     );
 }

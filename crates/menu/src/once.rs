@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use component::exchange::Exchange;
+use component::failure_lines::FailureLines;
 use component::handler::{Services, until};
 use message::{Fault, Kind, Origin};
 
@@ -338,6 +339,7 @@ impl Core {
 
     /// Ends a session that another one goes on with: two of them could act on the same choices.
     async fn close(&self, session: RecordKey, services: &dyn Services) {
+        static LINES: FailureLines = FailureLines::new();
         let closed = async {
             let mut entered = self.enter(session, services).await?;
             let stored = entered.stored().map(|it| it.bytes.clone());
@@ -348,8 +350,13 @@ impl Core {
             session.is_dropped = false;
             self.keep(&mut entered, &session, services.wall()).await
         };
-        if let Err(fault) = closed.await {
-            tracing::warn!(target: "menu", %fault, "a session that was resumed is not closed");
+        if let Err(fault) = closed.await
+            && let Some(count) = LINES.pass(&fault)
+        {
+            tracing::warn!(
+                target: "menu", %fault, count,
+                "a session that was resumed is not closed"
+            );
         }
     }
 
@@ -373,8 +380,11 @@ impl Core {
 
 /// The reply stands in the session already: what is not noted is told once more.
 fn warn_unnoted(noted: Result<(), Fault>) {
-    if let Err(fault) = noted {
-        tracing::warn!(target: "menu", %fault, "what a subscriber has been told is not noted");
+    static LINES: FailureLines = FailureLines::new();
+    if let Err(fault) = noted
+        && let Some(count) = LINES.pass(&fault)
+    {
+        tracing::warn!(target: "menu", %fault, count, "what is kept of a subscriber is not noted");
     }
 }
 

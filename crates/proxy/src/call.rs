@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use component::egress::{Refusal, Target};
+use component::failure_lines::FailureLines;
 use component::handler::{self, Callee, LocalFuture, Services, Work};
 use component::limits::Admission;
 use component::resources::{Resources, Share};
@@ -240,15 +241,21 @@ fn broken(cause: &dyn std::fmt::Display) -> Fault {
     Fault::new(Kind::Connection, Origin::Upstream, detail).with_cause(cause)
 }
 
-/// Tells the log about a fault: loudly when it is not the client's.
+/// Tells the log about a fault: loudly when it is not the client's, and once a second when the
+/// engine refuses all requests for one reason.
 pub(crate) fn log_fault(fault: &Fault) {
+    static LINES: FailureLines = FailureLines::new();
     let cause = fault.cause.as_deref().unwrap_or_default();
     match fault.origin {
         Origin::Client => {
             tracing::debug!(target: "proxy", kind = fault.name(), cause, "{}", fault.detail);
         }
         Origin::Upstream | Origin::Engine => {
-            tracing::warn!(target: "proxy", kind = fault.name(), cause, "{}", fault.detail);
+            if let Some(count) = LINES.pass(fault) {
+                tracing::warn!(
+                    target: "proxy", kind = fault.name(), cause, count, "{}", fault.detail
+                );
+            }
         }
     }
 }

@@ -19,7 +19,6 @@ mod date;
 mod heartbeat;
 mod memory;
 mod observe;
-mod once_per_second;
 mod panics;
 mod relay;
 mod release;

@@ -3,10 +3,9 @@
 
 use std::time::Duration;
 
+use component::once_per_second::OncePerSecond;
 use message::memory::{self, Exhausted, Reservation};
 use message::{Fault, Kind, Origin, Reply, Retry};
-
-use crate::once_per_second::OncePerSecond;
 
 /// How long a client should wait before it asks again.
 const RETRY_AFTER: Duration = Duration::from_secs(1);

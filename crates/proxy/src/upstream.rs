@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use component::observe::WorkerMetrics;
+use component::once_per_second::OncePerSecond;
 use component::settings::Settings;
 use component::upstream::{ConnectionLimits, UpstreamPlan};
 use net::Connection;
@@ -29,7 +30,6 @@ use net::http2::Link;
 use net::pool::{Demand, EndpointSetup, Permits, PoolLimits, QueueCount};
 use tokio::time::Instant;
 
-use crate::once_per_second::OncePerSecond;
 use crate::relay::failure::{Failed, Failure};
 pub(crate) use balance::hash;
 pub(crate) use lend::Patience;

@@ -23,6 +23,7 @@ use crate::asking::Answer;
 use crate::backlog::Queued;
 use crate::disk::DiskFile;
 use crate::error::{OpenError, RESTORE, Refusal};
+use crate::failing::Failing;
 use crate::log::{chance, write_again};
 
 /// The most bytes that `redb` keeps in memory of the file.
@@ -78,6 +79,9 @@ pub(super) struct Keeper {
     scans: Vec<Scan>,
     /// What could not be read while a commit was failing: again behind it.
     reads: Vec<Read>,
+    /// Whether the disk takes no changes in the log, and no commits.
+    log_failing: Failing,
+    commits_failing: Failing,
     closing: Option<Option<oneshot::Sender<()>>>,
 }
 
@@ -96,6 +100,8 @@ impl Keeper {
             keys: HashSet::new(),
             scans: Vec::new(),
             reads: Vec::new(),
+            log_failing: Failing::default(),
+            commits_failing: Failing::default(),
             closing: None,
         };
         let was_made = keeper.place.is_made();
@@ -408,7 +414,11 @@ impl Keeper {
             // It may panic again.
             let _ = panic::catch_unwind(move || drop(database));
         }
+        let has_changes = outcome.next.is_some() || !outcome.staged.is_empty();
         let written = outcome.written.map_err(|error| self.failed(&error));
+        if written.is_ok() && has_changes {
+            self.tell_committed();
+        }
         match (outcome.next, &written) {
             (None, _) => {}
             (Some(next), Ok(())) => self.ahead.checkpointed(next),
@@ -497,6 +507,7 @@ impl Keeper {
         match written {
             Ok(()) => {
                 self.ahead.checkpointed(mark);
+                self.tell_committed();
                 Ok(())
             }
             Err(error) => {
@@ -510,7 +521,11 @@ impl Keeper {
     fn append(&mut self, changes: Vec<Change>) -> Result<(), Refusal> {
         self.use_log()?;
         let appended = self.ahead.append(changes, Instant::now());
-        appended.map_err(|error| self.not_appended(&error))
+        appended.map_err(|error| self.not_appended(&error))?;
+        if let Some(refused) = self.log_failing.accepted(Instant::now()) {
+            tracing::info!(refused, "the log beside keyed state is written again");
+        }
+        Ok(())
     }
 
     /// Has the log ready. What is appended counts only when it is known what the database says of
@@ -537,10 +552,23 @@ impl Keeper {
         Ok(())
     }
 
-    fn not_appended(&self, error: &std::io::Error) -> Refusal {
-        let file = self.path.display();
-        tracing::error!(%error, %file, "the log beside keyed state cannot be written");
+    fn not_appended(&mut self, error: &std::io::Error) -> Refusal {
+        if self.log_failing.refused(Instant::now()) {
+            let file = self.path.display();
+            tracing::error!(
+                %error, %file,
+                "the log beside keyed state cannot be written; more failures are counted, not \
+                 logged"
+            );
+        }
         Refusal::NoSpace(error.to_string())
+    }
+
+    /// Tells the log that the disk takes commits again, when it did not.
+    fn tell_committed(&mut self) {
+        if let Some(refused) = self.commits_failing.accepted(Instant::now()) {
+            tracing::info!(refused, "keyed state is written again");
+        }
     }
 
     /// What comes of a commit that has failed.
@@ -552,7 +580,11 @@ impl Keeper {
                 %error, %file,
                 "keyed state is not written to any more: what is on the disk is not known; restart"
             ),
-            false => tracing::error!(%error, %file, "keyed state cannot be written"),
+            false if !self.commits_failing.refused(Instant::now()) => {}
+            false => tracing::error!(
+                %error, %file,
+                "keyed state cannot be written; more failures are counted, not logged"
+            ),
         }
         // It takes nothing more before it is opened again.
         self.database = None;

@@ -20,6 +20,7 @@ use crate::asking::Answer;
 use crate::backlog::Queued;
 use crate::disk::Disk;
 use crate::error::{OpenError, Refusal};
+use crate::failing::Failing;
 use crate::frame::FrameHead;
 use crate::log::{Log, MOVED_WHEN_LOW, Need, Told, chance};
 
@@ -125,6 +126,8 @@ pub(super) struct Writer {
     sealed: Option<u64>,
     /// Whether the disk has not taken what was written last.
     is_failing: bool,
+    /// What of that is logged.
+    failing: Failing,
     closing: Option<Option<oneshot::Sender<()>>>,
 }
 
@@ -167,6 +170,7 @@ impl Writer {
             is_stuck: false,
             sealed: None,
             is_failing: false,
+            failing: Failing::default(),
             closing: None,
         };
         writer.keep_reserve();
@@ -461,13 +465,18 @@ impl Writer {
 
     /// Tells the log when the disk begins to take nothing, and when that is over.
     fn tell_failing(&mut self, refusal: Option<&Refusal>) {
-        let was_failing = std::mem::replace(&mut self.is_failing, refusal.is_some());
+        self.is_failing = refusal.is_some();
+        let now = Instant::now();
         match refusal {
-            Some(refusal) if !was_failing => {
+            Some(refusal) if self.failing.refused(now) => {
                 tracing::error!(%refusal, "topics cannot be written: the disk does not take it");
             }
-            None if was_failing => tracing::info!("the disk takes what topics write again"),
-            _ => {}
+            Some(_) => {}
+            None => {
+                if let Some(refused) = self.failing.accepted(now) {
+                    tracing::info!(refused, "the disk takes what topics write again");
+                }
+            }
         }
     }
 

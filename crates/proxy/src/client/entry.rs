@@ -11,6 +11,7 @@ use std::time::Duration;
 use component::audit::{Origin, Refusal};
 use component::edge::{ListenerEdge, ProxyProtocol};
 use component::networks::Networks;
+use component::once_per_second::OncePerSecond;
 use component::settings::Settings;
 use component::trusted_proxies::TrustedProxies;
 use net::proxy_protocol::{self, HEADER_MAX, Versions};
@@ -18,7 +19,6 @@ use tokio::io::ReadBuf;
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
-use crate::once_per_second::OncePerSecond;
 use crate::worker::{Listener, Worker};
 
 /// Why there is no header when the peer has closed.

@@ -1,6 +1,9 @@
-//! What an attacker, or a gateway that is broken, can do to sessions.
+//! What an attacker, or a gateway that is broken, can do to sessions; and a disk that is full.
+
+use std::time::Instant;
 
 use super::*;
+use crate::support::library;
 
 /// A text may hold a `*`, which also stands between inputs: that of a PIN must not become part of
 /// the text that was asked for before it.
@@ -46,4 +49,60 @@ screens:
     assert!(!log.contains("918273"), "{log}");
     assert_eq!(place.files_with("918273"), Vec::<PathBuf>::new());
     assert_ne!(place.files_with("Anna"), Vec::<PathBuf>::new());
+}
+
+/// As long as the file `$FULL` is there, nothing is written to the files of keyed state.
+const SHIM: &str = r#"
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/types.h>
+#include <unistd.h>
+static int is_full(int fd) {
+  char *full = getenv("FULL"), link[64], name[4096];
+  if (!full || access(full, F_OK)) return 0;
+  snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+  ssize_t length = readlink(link, name, sizeof name - 1);
+  if (length <= 0) return 0;
+  name[length] = 0;
+  return strstr(name, "/keyed.") != 0;
+}
+ssize_t pwrite64(int fd, const void *bytes, size_t count, off64_t at) {
+  if (is_full(fd)) { errno = ENOSPC; return -1; }
+  return syscall(SYS_pwrite64, fd, bytes, count, at);
+}
+"#;
+
+#[test]
+fn a_full_disk_does_not_fill_the_log() {
+    let place = Place::new("africas-talking", Duration::ZERO);
+    let library = library(&place.folder, SHIM);
+    let [flows, data, full] = ["flows", "data", "full"].map(|it| place.folder.path().join(it));
+    let text = |path: &Path| path.display().to_string();
+    let variables = [("LD_PRELOAD", text(&library)), ("FULL", text(&full))];
+    let variables = variables.each_ref().map(|it| (it.0, it.1.as_str()));
+    let engine = Engine::run_in(&[&flows], &["--data", &text(&data)], &variables);
+    place.send("s1", NUMBER, "");
+    place.send("s1", NUMBER, "1");
+    fs::write(&full, "").unwrap();
+    let start = Instant::now();
+    let failed = "END The service is not available. Please try again later.";
+    for _ in 0..100 {
+        assert_eq!(place.send("s1", NUMBER, "1*50"), failed);
+    }
+    let seconds = start.elapsed().as_secs() as usize;
+    engine.process.wait_for("the session cannot be kept");
+    let log = engine.process.output();
+    // A line a second for each reason: it cannot be kept, or be read.
+    let lines = log.matches("the session cannot be").count();
+    assert!(lines <= 2 * (seconds + 2), "{lines} in {seconds} s\n{log}");
+    let of_disk = log.matches("cannot be written; more failures are counted").count();
+    assert!((1..=2).contains(&of_disk), "{log}");
+    fs::remove_file(&full).unwrap();
+    let goes_on = || place.send("s1", NUMBER, "1*50") == "CON PIN for 50?";
+    testkit::wait_until("the session goes on", goes_on);
+    engine.stop();
 }

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 /// Lets one line a second through, whichever thread writes it.
 #[derive(Debug, Default)]
-pub(crate) struct OncePerSecond {
+pub struct OncePerSecond {
     /// The second of the last line, counted from 1; 0 before there was one.
     last: AtomicU64,
     /// Lines that were left out since.
@@ -15,6 +15,7 @@ pub(crate) struct OncePerSecond {
 }
 
 impl OncePerSecond {
+    /// Lets the first line through.
     pub const fn new() -> Self {
         Self {
             last: AtomicU64::new(0),
