@@ -13,7 +13,7 @@ use crate::action::{Action, At, Attempt, Meeting, Progress, Told, meet};
 use crate::answering::{Answering, EndedAction, Led, News, log_failure, run_block, variables};
 use crate::plan::{Once, Plan, Screen};
 use crate::session::{SIZE_MAX, Session, Variables};
-use crate::sessions::{ActionRun, RecordKey};
+use crate::sessions::{ActionRun, RecordKey, Stored};
 use crate::step::{Core, internal};
 use crate::subscriber::Subscriber;
 
@@ -106,7 +106,7 @@ impl Answering<'_> {
                     let run = run.ok_or_else(|| internal("an action begins while one runs"))?;
                     let action = self.prepare(next_attempt(again))?;
                     known.action = Some(action.clone());
-                    entered.keep(known.encode(services.wall())).await?;
+                    entered.keep(self.kept(&known)).await?;
                     drop(entered);
                     self.start(action, run);
                     (heard, has_waited) = (None, true);
@@ -137,7 +137,7 @@ impl Answering<'_> {
                         return Ok(Met::Lost);
                     }
                     known.action = Some(noted);
-                    entered.keep(known.encode(services.wall())).await?;
+                    entered.keep(self.kept(&known)).await?;
                     return Ok(Met::Unsure);
                 }
                 (Meeting::Show | Meeting::Unsure, None) => {
@@ -145,6 +145,11 @@ impl Answering<'_> {
                 }
             }
         }
+    }
+
+    /// What is kept of the subscriber from now on.
+    fn kept(&self, known: &Subscriber) -> Stored {
+        known.encode(self.services.wall(), self.plan)
     }
 
     /// Whether something that the subscriber chooses has another value than when an action began.
@@ -290,20 +295,36 @@ impl Core {
     /// Notes, when the reply is there, what is kept of the subscriber: that the result of an action
     /// has been told, the session, and the language. `is_taken` says whether the reply has somebody
     /// who takes it: else the result of an action waits for the next dial.
-    pub async fn note(self: &Arc<Self>, news: News, is_taken: bool, services: &dyn Services) {
-        let Some((session, subscriber)) = news.session else {
+    pub async fn note(self: &Arc<Self>, mut news: News, is_taken: bool, services: &dyn Services) {
+        let Some(of) = news.session else {
             return;
         };
-        let begins = self.plan.resume.is_some() && news.begins;
-        let told = news.told.filter(|_| is_taken);
-        let given_up = news.given_up.filter(|_| is_taken);
-        if told.is_none() && given_up.is_none() && !begins && news.language.is_none() {
-            return;
+        news.told.take_if(|_| !is_taken);
+        news.given_up.take_if(|_| !is_taken);
+        let is_told = news.told.is_some() || news.given_up.is_some() || news.language.is_some();
+        if is_told || (news.begins && self.plan.resume.is_some()) {
+            self.note_now(of, news, services).await;
+        } else if news.begins {
+            // How many sessions there are concerns no reply: none waits for it.
+            let menu = Arc::clone(self);
+            services.spawn(Box::new(move |services| {
+                Box::pin(async move { menu.note_now(of, news, services).await })
+            }));
         }
+    }
+
+    /// The same, for a session and its subscriber.
+    async fn note_now(
+        self: &Arc<Self>,
+        (session, subscriber): (RecordKey, RecordKey),
+        news: News,
+        services: &dyn Services,
+    ) {
         let (session, at) = (session.to_text(), services.wall().as_millis() as u64);
+        let mut surplus = Vec::new();
         let changed = self.change(subscriber, services, |known| {
             let action = known.action.as_mut();
-            if let Some(action) = action.filter(|it| told.as_deref() == Some(&*it.id)) {
+            if let Some(action) = action.filter(|it| news.told.as_deref() == Some(&*it.id)) {
                 match &action.told {
                     None => {
                         let session = session.clone();
@@ -317,23 +338,40 @@ impl Core {
             }
             known
                 .action
-                .take_if(|it| it.is_over(None, given_up.as_ref()));
-            if let Some(language) = news.language {
+                .take_if(|it| it.is_over(None, news.given_up.as_ref()));
+            if let Some(language) = &news.language {
                 known.language = Some(language.to_string());
             }
-            if begins {
-                known.session = Some(session);
+            if news.begins {
+                surplus = known.begin(session, self.plan.per_subscriber);
             }
         });
         let changed = changed.await;
         let is_noted = changed.is_ok();
         warn_unnoted(changed);
+        // Apart: messages may still be worked on there, for as long as their steps take.
         if let Some(resumed) = news.resumed.filter(|_| is_noted) {
             let menu = Arc::clone(self);
-            // Apart: a message may still be worked on there, for as long as its steps take.
             services.spawn(Box::new(move |services| {
                 Box::pin(async move { menu.close(resumed, services).await })
             }));
+        }
+        let surplus = surplus.iter().filter(|_| is_noted);
+        for session in surplus.filter_map(|it| RecordKey::session_of_text(it)) {
+            let menu = Arc::clone(self);
+            services.spawn(Box::new(move |services| {
+                Box::pin(async move { menu.forget(session, services).await })
+            }));
+        }
+    }
+
+    /// Forgets a session whose subscriber has begun so many since. A report of its end that comes
+    /// later is one of an unknown session, and late keys are told that it is over.
+    async fn forget(&self, session: RecordKey, services: &dyn Services) {
+        let forgotten = async { self.enter(session, services).await?.delete().await };
+        if let Err(fault) = forgotten.await {
+            // It goes when its time is over.
+            tracing::debug!(target: "menu", %fault, "a session too many is not forgotten");
         }
     }
 
@@ -371,10 +409,14 @@ impl Core {
         let mut known = Subscriber::decode(entered.stored());
         let before = known.clone();
         change(&mut known);
-        match known == before {
-            true => Ok(()),
-            false => entered.keep(known.encode(services.wall())).await,
+        if known == before {
+            return Ok(());
         }
+        let mut stored = known.encode(services.wall(), &self.plan);
+        // The list of sessions alone waits for no `fsync`: a crash of the machine that takes the
+        // end of it takes those sessions, too.
+        stored.is_synced = known.has_news(&before) || self.plan.resume.is_some();
+        entered.keep(stored).await
     }
 }
 
@@ -495,7 +537,8 @@ impl Task {
         };
         if is_open {
             known.action = Some(self.action.clone());
-            entered.keep(known.encode(services.wall())).await?;
+            let stored = known.encode(services.wall(), &self.menu.plan);
+            entered.keep(stored).await?;
         }
         Ok(())
     }

@@ -54,6 +54,8 @@ pub(crate) struct Plan {
     pub on_end: Option<Block>,
     /// The most sessions in memory and data folder.
     pub sessions_max: usize,
+    /// The most sessions of one subscriber that are known.
+    pub per_subscriber: usize,
     /// What sessions in the data folder outlive.
     pub durability: Durability,
     /// The store that is shared with other engines and has the sessions in their place.

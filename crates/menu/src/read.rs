@@ -92,7 +92,8 @@ pub(crate) fn read(document: &Node, context: &mut BuildContext<'_>) -> Option<Pl
         timeout,
         resume,
         on_end,
-        sessions_max: read_max(sessions),
+        sessions_max: read_count(sessions, "max", 100_000),
+        per_subscriber: read_count(sessions, "per_subscriber", 4),
         durability: read_durability(sessions),
         sessions_in,
         answers: document
@@ -114,10 +115,11 @@ fn text_of(node: Option<&Node>) -> Option<String> {
     node.and_then(Node::as_str).map(str::to_owned)
 }
 
-/// The most sessions in the data folder.
-fn read_max(sessions: Option<&Node>) -> usize {
-    let max = sessions.and_then(|it| number(it.get("max")?));
-    max.map_or(100_000, |it| it as usize)
+/// How many sessions there may be, by one of the keys. A value out of its range has been reported
+/// with the shape.
+fn read_count(sessions: Option<&Node>, key: &str, default: usize) -> usize {
+    let count = sessions.and_then(|it| number(it.get(key)?));
+    count.map_or(default, |it| it as usize)
 }
 
 /// What sessions outlive. A value that is none has been reported with the shape.

@@ -30,7 +30,7 @@ use leftovers::Scopes;
 
 /// How long a session is known behind its end, so that requests that are repeated or late are told
 /// from new ones.
-const LINGER: Duration = Duration::from_secs(600);
+pub(crate) const LINGER: Duration = Duration::from_secs(600);
 /// The least time for which a record is kept.
 const TTL_MIN: Duration = Duration::from_millis(1);
 /// How often it is asked whether an action of another engine is over.
@@ -377,6 +377,19 @@ impl Entered<'_> {
         };
         self.found = Some((stored, version));
         Ok(())
+    }
+
+    /// Deletes the record, if there is one that no other engine has changed since.
+    ///
+    /// # Errors
+    /// When the disk or the store refuses it.
+    pub async fn delete(&mut self) -> Result<(), Fault> {
+        let Some((_, version)) = self.found.take() else {
+            return Ok(());
+        };
+        let (store, services) = (self.store, self.services);
+        let deleted = store.compare_and_delete(&self.name, version, services);
+        deleted.await.map(drop)
     }
 }
 

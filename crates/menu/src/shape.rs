@@ -150,6 +150,10 @@ struct SessionsConfig {
     /// The most sessions in the data folder, from 1 to 1000000; further ones are refused.
     #[schemars(extend("default" = 100_000), range(min = 1, max = 1_000_000))]
     max: Option<u64>,
+    /// The most sessions of one subscriber that are known, those that are over included, from 1 to
+    /// 100. With one more the oldest is forgotten.
+    #[schemars(extend("default" = 4), range(min = 1, max = 100))]
+    per_subscriber: Option<u64>,
 }
 
 /// What sessions outlive.

@@ -6,7 +6,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::action::Action;
-use crate::sessions::Stored;
+use crate::plan::Plan;
+use crate::sessions::{LINGER, Stored};
 
 /// The version of the bytes.
 const VERSION: u8 = 1;
@@ -28,6 +29,9 @@ pub(crate) struct Subscriber {
     /// The session that was begun last, which may have been dropped.
     #[serde(rename = "s", default, skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
+    /// The sessions that were begun before it, the oldest first.
+    #[serde(rename = "e", default, skip_serializing_if = "Vec::is_empty")]
+    pub earlier: Vec<String>,
 }
 
 impl Subscriber {
@@ -41,9 +45,26 @@ impl Subscriber {
         known.unwrap_or_default()
     }
 
+    /// Notes that a session has begun, and gives those that are one too many with it. A phone has
+    /// one session at a time: without a bound, endless ids for one number would take the room of
+    /// everybody.
+    pub fn begin(&mut self, session: String, most: usize) -> Vec<String> {
+        self.earlier.retain(|it| *it != session);
+        let before = self.session.take().filter(|it| *it != session);
+        self.earlier.extend(before);
+        self.session = Some(session);
+        let surplus = (self.earlier.len() + 1).saturating_sub(most.max(1));
+        self.earlier.drain(..surplus).collect()
+    }
+
+    /// Whether it differs from what was kept before by more than the sessions that have begun.
+    pub fn has_news(&self, before: &Self) -> bool {
+        self.language != before.language || self.action != before.action
+    }
+
     /// What is kept from now on. Where there are too many subscribers, those without an action go
     /// before their time.
-    pub fn encode(&self, now: Duration) -> Stored {
+    pub fn encode(&self, now: Duration, plan: &Plan) -> Stored {
         let mut bytes = vec![VERSION];
         // invariant: strings and numbers can be written.
         let _ = serde_json::to_writer(&mut bytes, self);
@@ -51,11 +72,62 @@ impl Subscriber {
             Some(_) => now + ACTION_LASTS,
             None => Duration::ZERO,
         };
+        let is_lasting = self.language.is_some() || self.action.is_some() || plan.resume.is_some();
+        // Sessions alone are known no longer than the last of them, unless that gets keys.
+        let lasts = match is_lasting {
+            true => LANGUAGE_LASTS,
+            false => plan.timeout + LINGER,
+        };
         Stored {
             is_synced: true,
             until: needed,
-            known: now + LANGUAGE_LASTS,
+            known: now + lasts,
             bytes: bytes.into(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_so_many_sessions_of_a_subscriber_are_known() {
+        let mut known = Subscriber::default();
+        let mut begin = |session: &str, most| known.begin(session.to_owned(), most);
+        for session in ["a", "b", "c"] {
+            assert!(begin(session, 3).is_empty(), "{session}");
+        }
+        assert_eq!(begin("d", 3), ["a"]);
+        // Each counts once, and from when it has begun last.
+        assert!(begin("d", 3).is_empty());
+        assert!(begin("b", 3).is_empty());
+        assert_eq!(begin("e", 3), ["c"]);
+        // Fewer are allowed than before.
+        assert_eq!(begin("f", 1), ["d", "b", "e"]);
+        assert_eq!(begin("g", 1), ["f"]);
+        assert_eq!(known.session.as_deref(), Some("g"));
+        assert!(known.earlier.is_empty());
+    }
+
+    /// A result that waits is not lost by an upgrade or a step back.
+    #[test]
+    fn records_of_other_releases_are_read() {
+        let read = |text: &[u8]| {
+            let stored = Stored {
+                until: Duration::ZERO,
+                known: Duration::ZERO,
+                bytes: [&[VERSION][..], text].concat().into(),
+                is_synced: false,
+            };
+            Subscriber::decode(Some(&stored))
+        };
+        let before = read(br#"{"l":"sw","s":"a"}"#);
+        assert_eq!(before.language.as_deref(), Some("sw"));
+        assert_eq!(before.session.as_deref(), Some("a"));
+        assert!(before.earlier.is_empty());
+        let after = read(br#"{"l":"sw","s":"b","e":["a"],"z":1}"#);
+        assert_eq!(after.language.as_deref(), Some("sw"));
+        assert_eq!(after.earlier, ["a"]);
     }
 }

@@ -5,6 +5,66 @@ use std::time::Instant;
 use super::*;
 use crate::support::library;
 
+const START: &str = "CON Airtime\n1. Buy\n0. Exit";
+const OVER: &str = "END The session is over. Please dial again.";
+
+impl Place {
+    /// One whose menu has these `sessions`.
+    fn with_sessions(sessions: &str) -> Self {
+        let place = Self::new("africas-talking", Duration::ZERO);
+        let text = menu(place.port, place.backend.port(), "africas-talking");
+        let text = text.replace("languages:", &format!("sessions: {sessions}\nlanguages:"));
+        place.folder.write("flows/menu.yaml", &text);
+        place
+    }
+}
+
+#[test]
+fn endless_sessions_of_one_number_leave_room_for_others() {
+    let place = Place::with_sessions("{ max: 10 }");
+    let engine = place.run();
+    let other = "%2B254711000002";
+    assert_eq!(place.send("s1", other, ""), START);
+    for number in 0..30 {
+        place.send(&format!("f{number}"), NUMBER, "");
+    }
+    // One of the other number, and as many of this one as there may be.
+    let count = || engine.measured("intertie_menu_sessions", &[]);
+    let are_forgotten = || count().is_some_and(|it| it <= 5.0);
+    testkit::wait_until("the oldest are forgotten", are_forgotten);
+    assert_eq!(place.send("s1", other, "1"), "CON How much?");
+    assert_eq!(place.send("s1", "%2B254711000003", ""), START);
+    assert_eq!(place.send("f0", NUMBER, "1"), OVER);
+    assert_eq!(place.send("last", NUMBER, ""), START);
+    assert_eq!(place.send("last", NUMBER, "1"), "CON How much?");
+    engine.stop();
+}
+
+#[test]
+fn a_dial_ends_the_session_before_where_there_may_be_one() {
+    let place = Place::with_sessions("{ per_subscriber: 1 }");
+    let mut engine = place.run();
+    place.send("s1", NUMBER, "");
+    assert_eq!(place.send("s1", NUMBER, "1"), "CON How much?");
+    assert_eq!(place.send("s2", NUMBER, ""), START);
+    let is_over = |session: &str| place.send(session, NUMBER, "1*50") == OVER;
+    testkit::wait_until("the first one is forgotten", || is_over("s1"));
+    assert_eq!(place.send("s2", NUMBER, "1"), "CON How much?");
+    // Which sessions there are is known after a crash, too.
+    engine.process.signal("KILL");
+    engine.process.wait();
+    engine = place.run();
+    assert_eq!(place.send("s3", NUMBER, ""), START);
+    testkit::wait_until("the second one is forgotten", || is_over("s2"));
+    assert_eq!(place.send("s3", NUMBER, "1"), "CON How much?");
+    engine.stop();
+    for sessions in ["{ per_subscriber: 0 }", "{ per_subscriber: 101 }"] {
+        let place = Place::with_sessions(sessions);
+        let (status, report) = checked(&place.folder.path().join("flows/menu.yaml"));
+        assert_eq!(status, Some(1), "{sessions}\n{report}");
+    }
+}
+
 /// A text may hold a `*`, which also stands between inputs: that of a PIN must not become part of
 /// the text that was asked for before it.
 #[test]

@@ -139,6 +139,27 @@ fn a_store_that_is_away_loses_no_session() {
     testkit::wait_until("it goes on with the other engine", other);
 }
 
+/// However endless sessions of one number are shared out among engines.
+#[test]
+fn engines_bound_the_sessions_of_one_number_together() {
+    let pair = Pair::new(Duration::ZERO);
+    for number in 0..20 {
+        let shown = pair.send(number % 2, &format!("f{number}"), "");
+        assert_eq!(shown, "CON Airtime\n1. Buy\n0. Exit");
+    }
+    let sessions = || {
+        let keys = pair.redis.ask(&["KEYS", "intertie:menu:airtime:session:*"]);
+        let keys = keys.split(['[', ',', ']', ' ']).map(str::trim);
+        let keys = keys.filter(|it| !it.is_empty() && !it.ends_with(":lease"));
+        keys.count()
+    };
+    testkit::wait_until("the oldest are forgotten", || sessions() <= 4);
+    assert_eq!(pair.send(0, "last", ""), "CON Airtime\n1. Buy\n0. Exit");
+    assert_eq!(pair.send(1, "last", "1"), "CON How much?");
+    let over = "END The session is over. Please dial again.";
+    assert_eq!(pair.send(1, "f0", "1"), over);
+}
+
 #[test]
 fn only_stores_keep_sessions() {
     let sound = menu(8080, 8081, "africas-talking");
