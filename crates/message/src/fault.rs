@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::headers::Headers;
 use crate::reply::{Reply, reason_phrase};
 use crate::secret;
 
@@ -301,25 +302,36 @@ impl Fault {
             let detail = secret::redact(&self.detail).into_owned();
             problem.insert("detail".into(), detail.into());
         }
-        let limit = match &self.of {
-            Of::Limit(limit) => Some(limit),
-            _ => None,
-        };
-        if let Some(exceeded) = limit.and_then(|limit| limit.exceeded.as_deref()) {
+        let exceeded = self.limit().and_then(|limit| limit.exceeded.as_deref());
+        if let Some(exceeded) = exceeded {
             problem.insert("violated-policies".into(), vec![exceeded].into());
         }
         let mut content = serde_json::Value::Object(problem).to_string().into_bytes();
         content.push(b'\n');
         let mut reply = Reply::with_content(self.status, "application/problem+json", content);
+        self.append_fields(&mut reply.headers);
+        reply
+    }
+
+    /// Appends the fields that every reply made of a failure has, whatever its body looks like:
+    /// `Retry-After`, and `RateLimit-Policy` and `RateLimit` where a limit is exceeded.
+    pub fn append_fields(&self, headers: &mut Headers) {
         if let Some(time) = self.retry_after {
             // Rounded up: whoever comes at that time must not be too early.
             let seconds = time.as_millis().div_ceil(1000).max(1).to_string();
-            reply.headers.append("Retry-After", seconds);
+            headers.append("Retry-After", seconds);
         }
-        for (name, value) in limit.into_iter().flat_map(|limit| limit.fields()) {
-            reply.headers.append(name, value);
+        for (name, value) in self.limit().into_iter().flat_map(RateLimit::fields) {
+            headers.append(name, value);
         }
-        reply
+    }
+
+    /// The rate limits that the caller is subject to, where one of them is exceeded.
+    fn limit(&self) -> Option<&RateLimit> {
+        match &self.of {
+            Of::Limit(limit) => Some(limit),
+            Of::Nothing | Of::Type(_) | Of::Status(_) => None,
+        }
     }
 }
 

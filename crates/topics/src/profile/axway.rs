@@ -146,10 +146,7 @@ pub(crate) fn failed_as(
     };
     let body = body((code, category), subscription, &fault.detail, now);
     let mut reply = Reply::with_content(fault.status, "application/json", body);
-    if let Some(time) = fault.retry_after {
-        let seconds = time.as_millis().div_ceil(1000).max(1).to_string();
-        reply.headers.append("Retry-After", seconds);
-    }
+    fault.append_fields(&mut reply.headers);
     reply
 }
 
@@ -300,7 +297,30 @@ impl Handler for Publisher {
 
 #[cfg(test)]
 mod tests {
+    use message::{Kind, Of, Origin, RateLimit};
+
     use super::*;
+
+    #[test]
+    fn a_limit_is_told_in_the_fields_that_other_interfaces_have() {
+        let mut fault = Fault::new(Kind::Limited, Origin::Client, "too many requests");
+        fault.of = Of::Limit(Box::new(RateLimit {
+            policy: "\"gold\";q=100;w=60".to_owned(),
+            left: "\"gold\";r=0;t=7".to_owned(),
+            exceeded: Some("gold".to_owned()),
+        }));
+        let fault = fault.with_retry_after(Duration::from_millis(6100));
+        for reply in [
+            refused(&fault, Duration::ZERO),
+            failed(&fault, None, Duration::ZERO),
+        ] {
+            assert_eq!(reply.status, 429);
+            let field = |name| reply.headers.get(name).unwrap_or_default().to_vec();
+            assert_eq!(field("Retry-After"), b"7");
+            assert_eq!(field("RateLimit-Policy"), b"\"gold\";q=100;w=60");
+            assert_eq!(field("RateLimit"), b"\"gold\";r=0;t=7");
+        }
+    }
 
     #[test]
     fn ids_of_subscriptions_are_uuids_and_none_comes_twice() {

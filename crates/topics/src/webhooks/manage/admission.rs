@@ -8,7 +8,7 @@ use message::{Fault, Origin, RateLimit, Reply, Request};
 
 use super::Managed;
 use super::operations::Client;
-use crate::access::{self, Entered, Refused};
+use crate::access::{self, Entered};
 use crate::caller_limits::{self, seen};
 use crate::endpoint::Endpoint;
 use crate::webhooks::subscriptions::record::Owner;
@@ -22,18 +22,15 @@ pub(super) struct Admission {
 }
 
 impl Admission {
-    /// Takes the credentials out of a request that has been admitted, and has it pass the limits of
-    /// its caller.
+    /// Takes the credentials out of a request that has been admitted.
     ///
     /// # Errors
-    /// When a limit is exceeded, or when there is no caller, whom `missing` tells that nothing is
-    /// there.
-    pub async fn enter(
+    /// When there is no caller, whom `missing` tells that nothing is there.
+    pub fn of(
         entered: Entered,
         request: &mut Request,
         missing: impl FnOnce() -> Fault,
-        services: &dyn Services,
-    ) -> Result<Self, Refused> {
+    ) -> Result<Self, Fault> {
         let entered = vec![entered];
         let fields = access::reply_fields(&entered);
         let (endpoints, callers) = access::enter(entered, request);
@@ -41,20 +38,35 @@ impl Admission {
         let caller = callers.into_iter().next().flatten();
         // The file has been refused when there is no lock.
         let (endpoint, caller) = endpoint.zip(caller).ok_or_else(missing)?;
-        let mut limits = Vec::new();
-        if let Some(gate) = &endpoint.limits.subscribe {
-            let seen = seen(request, Some(&caller));
-            let passed = caller_limits::enter(gate, &seen, services).await?;
-            let all = passed.fields.iter();
-            let lines = all.flat_map(|it| RateLimit::fields(it));
-            limits.extend(lines.map(|(name, value)| (name, value.to_owned())));
-        }
         Ok(Self {
             endpoint,
             caller,
-            limits,
+            limits: Vec::new(),
             fields,
         })
+    }
+
+    /// Has the request pass the limits of its caller, which are those of the topic. Where a path
+    /// can name something of any topic, only a caller that may see it gets here: otherwise the
+    /// limits would tell which names exist.
+    ///
+    /// # Errors
+    /// When a limit is exceeded.
+    pub async fn pass_limits(
+        &mut self,
+        request: &Request,
+        services: &dyn Services,
+    ) -> Result<(), Fault> {
+        let Some(gate) = &self.endpoint.limits.subscribe else {
+            return Ok(());
+        };
+        let seen = seen(request, Some(&self.caller));
+        let passed = caller_limits::enter(gate, &seen, services).await?;
+        let all = passed.fields.iter();
+        let lines = all.flat_map(|it| RateLimit::fields(it));
+        let lines = lines.map(|(name, value)| (name, value.to_owned()));
+        self.limits = lines.collect();
+        Ok(())
     }
 
     /// Who calls.

@@ -23,7 +23,7 @@ use self::list::Query;
 use super::admission::{Admission, log_failure};
 use super::body::Members;
 use super::handler::id;
-use super::operations::{Challenge, Creation, Operations};
+use super::operations::{Challenge, Client, Creation, Operations};
 use super::{Managed, show};
 use crate::access::{self, Protocol, Refused, Right};
 use crate::endpoint::{Directory, Endpoint};
@@ -182,9 +182,17 @@ impl AxwayHandler {
         let entered = access::admit(self.find(&request), &locks, right, at).await;
         let missing = || self.resource.missing();
         let entered = entered.map_err(|refusal| refusal.or(missing))?;
-        let admission = Admission::enter(entered, &mut request, missing, services).await?;
+        let mut admission = Admission::of(entered, &mut request, missing)?;
         let managed = admission.endpoint.topic.managed().ok_or_else(missing)?;
-        let reply = match self.serve((&request, &managed), &admission, services).await {
+        let client = admission.client(&managed, services);
+        if !self.may_see(client.as_ref(), (&request, &managed)) {
+            // Checked before the limits: they and the fields that they add to replies are those of
+            // a topic, and an id that does not exist has none.
+            return Err(missing().into());
+        }
+        admission.pass_limits(&request, services).await?;
+        let of = (&*admission.endpoint, client);
+        let reply = match self.serve((&request, &managed), of, services).await {
             Ok(reply) => reply,
             Err(fault) => {
                 log_failure(&managed, &fault);
@@ -192,6 +200,20 @@ impl AxwayHandler {
             }
         };
         Ok(admission.complete(reply))
+    }
+
+    /// Whether what the path names exists for a client. A caller without a name (see `Owner::of`)
+    /// has no subscriptions; a request for a list tells it why.
+    fn may_see(
+        &self,
+        client: Result<&Client, &Fault>,
+        (request, managed): (&Request, &Managed),
+    ) -> bool {
+        if self.resource == Resource::List {
+            return true;
+        }
+        let known = id_of(id(request)).and_then(|id| managed.subscriptions.get(&id));
+        client.is_ok_and(|client| known.is_some_and(|it| client.sees(&it)))
     }
 
     /// A failure as clients read it. `uuid` is what the path has in place of a subscription.
@@ -211,21 +233,17 @@ impl AxwayHandler {
     async fn serve(
         &self,
         (request, managed): (&Request, &Arc<Managed>),
-        admission: &Admission,
+        (endpoint, client): (&Endpoint, Result<Client, Fault>),
         services: &dyn Services,
     ) -> Result<Reply, Fault> {
-        let client = admission.client(managed, services)?;
+        let client = client?;
         let operations = Operations {
-            endpoint: &admission.endpoint,
+            endpoint,
             managed,
             client: &client,
             request,
             services,
         };
-        if self.resource != Resource::List {
-            // Before anything that tells a subscription of somebody else from none.
-            operations.subscription(&named(request)?)?;
-        }
         let reads = matches!(request.method, Method::Get | Method::Head);
         match (self.resource, &request.method) {
             (Resource::List, _) if reads => list(&operations),

@@ -133,8 +133,8 @@ impl ManageHandler {
         let at = (&request, services);
         let entered = access::admit_to_one(&self.endpoint, Right::Subscribe, at).await;
         let entered = entered.map_err(|refusal| refusal.or(access::nothing))?;
-        let nothing = access::nothing;
-        let admission = Admission::enter(entered, &mut request, nothing, services).await?;
+        let mut admission = Admission::of(entered, &mut request, access::nothing)?;
+        admission.pass_limits(&request, services).await?;
         let reply = match self.serve(&request, &admission, services).await {
             Ok(reply) => reply,
             Err(fault) => self.explain(&fault),

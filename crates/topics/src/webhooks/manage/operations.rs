@@ -30,6 +30,13 @@ pub(super) struct Client {
     pub is_operator: bool,
 }
 
+impl Client {
+    /// Whether a subscription exists for this client.
+    pub fn sees(&self, known: &Known) -> bool {
+        self.is_operator || *known.subscription.owner == self.owner
+    }
+}
+
 /// What somebody has named.
 pub(super) enum Named {
     Subscription(Known),
@@ -91,8 +98,7 @@ impl Operations<'_> {
     /// 404 when it may not, or when there is none.
     pub fn named(&self, id: &str) -> Result<Named, Fault> {
         if let Some(known) = self.managed.subscriptions.get(id) {
-            let is_own = *known.subscription.owner == self.client.owner;
-            return match is_own || self.client.is_operator {
+            return match self.client.sees(&known) {
                 true => Ok(Named::Subscription(known)),
                 false => Err(missing()),
             };

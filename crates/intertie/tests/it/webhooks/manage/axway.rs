@@ -523,6 +523,54 @@ fn others_get_what_they_would_get_if_it_did_not_exist() {
     managed.stop();
 }
 
+/// All of a refusal but the time and the id that its request named.
+fn without_time_and_id(response: &Response) -> (u16, Vec<(String, String)>, Value) {
+    let mut error = parsed(response);
+    let members = error.as_object_mut().unwrap();
+    members.remove("datetime");
+    members.remove("subscriptionId");
+    let headers = response.headers.iter();
+    let headers = headers.filter(|it| !it.0.eq_ignore_ascii_case("date"));
+    (response.status, headers.cloned().collect(), error)
+}
+
+#[test]
+fn limits_are_told_on_a_429_and_do_not_tell_which_subscriptions_there_are() {
+    let sink = Sink::good();
+    let limits =
+        "limits: { throttle: { by: '${ $auth.id }', requests: 9, per: 50m }, headers: true }";
+    let subscribe = format!("{PROFILE}\n  {limits}");
+    let mut managed = Managed::new(&[sink.backend.port()], "challenge: false", &subscribe);
+    let made = managed.subscribe("orders", &json!({ "webhookUrl": sink.url() }));
+    let own = format!("/subscriptions/{}", text_of(&made, "id"));
+    let none = "/subscriptions/01234567-89ab-4def-8123-456789abcdef";
+    let policy = Some("\"throttle\";q=9;w=3000");
+    let shown = managed.axway(ANN, ("GET", &own), None);
+    assert_eq!(
+        (shown.status, shown.header("ratelimit-policy")),
+        (200, policy)
+    );
+    // More often than the limit allows.
+    for _ in 0..12 {
+        let [foreign, missing] = [&*own, none].map(|it| managed.axway(BOB, ("GET", it), None));
+        assert_eq!(missing.status, 404, "{}", missing.text());
+        assert_eq!(without_time_and_id(&foreign), without_time_and_id(&missing));
+    }
+    let list = managed.axway(BOB, ("GET", "/topics/orders/subscriptions"), None);
+    assert_eq!(list.status, 200, "these requests were not counted");
+    assert_eq!(list.header("ratelimit-policy"), policy);
+
+    let mut all = (0..10).map(|_| managed.axway(ANN, ("GET", &own), None));
+    let limited = all.find(|it| it.status == 429).unwrap();
+    assert_eq!(refusal(&limited).0, 40400);
+    assert_eq!(limited.header("ratelimit-policy"), policy);
+    let left = limited.header("ratelimit").unwrap();
+    assert!(left.starts_with("\"throttle\";r=0;t="), "{left}");
+    assert!(limited.header("retry-after").is_some());
+    assert_eq!(managed.axway(ANN, ("GET", none), None).status, 404);
+    managed.stop();
+}
+
 #[test]
 fn without_the_profile_there_are_no_such_paths() {
     let mut managed = Managed::new(&[1], "challenge: false", "");
