@@ -310,16 +310,15 @@ fn list(operations: &Operations<'_>) -> Result<Reply, Fault> {
     let (query, order) = list::SortOrder::take(Query::of(operations)?)?;
     let page = query.page()?;
     let (known, total) = operations.look(|all, owner| {
-        let (skipped, most) = match order {
-            Some(_) => (0, usize::MAX),
-            None => (page.skipped(), page.size),
+        let total = all.count(owner);
+        let known = match order {
+            // Behind the last page: nothing has to be sorted for that.
+            _ if page.skipped() >= total => Vec::new(),
+            Some(order) => order.page(all.list(owner), &page),
+            None => all.part(owner, page.skipped(), page.size),
         };
-        (all.part(owner, skipped, most), all.count(owner))
+        (known, total)
     });
-    let known = match order {
-        Some(order) => page.cut(order.sorted(known)),
-        None => known,
-    };
     let managed = operations.managed;
     let items: Vec<Value> = known.iter().map(|it| shown(managed, it)).collect();
     Ok(page.reply(&operations.request.path, items, total))

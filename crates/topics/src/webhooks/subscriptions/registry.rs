@@ -87,6 +87,11 @@ impl Registry {
         self.known.get(id)
     }
 
+    /// Those of one owner, or all, in the order of their ids.
+    pub fn list(&self, owner: Option<&Owner>) -> impl Iterator<Item = &Known> {
+        self.behind(owner, "")
+    }
+
     /// Those behind an id, in the order of their ids, of one owner or of all.
     fn behind(&self, owner: Option<&Owner>, after: &str) -> Box<dyn Iterator<Item = &Known> + '_> {
         let range = (Bound::Excluded(after), Bound::Unbounded);
@@ -115,7 +120,7 @@ impl Registry {
 
     /// At most so many without the first ones, of one owner or of all.
     pub fn part(&self, owner: Option<&Owner>, skipped: usize, most: usize) -> Vec<Known> {
-        let behind = self.behind(owner, "").skip(skipped);
+        let behind = self.list(owner).skip(skipped);
         behind.take(most).cloned().collect()
     }
 

@@ -703,7 +703,12 @@ fn lists_have_pages_links_and_an_order() {
     };
     assert_eq!(urls("?sort=webhookUrl,ASC"), ["a", "b", "c"]);
     assert_eq!(urls("?sort=webhookUrl%2CDESC&pageSize=2"), ["c", "b"]);
-    assert_eq!(urls("?sort=subscriptionMode").len(), 3);
+    assert_eq!(urls("?sort=webhookUrl,ASC&page=2&pageSize=2"), ["c"]);
+    assert_eq!(urls("?sort=webhookUrl,ASC&page=9"), [""; 0]);
+    let equal = managed.read(ANN, &format!("{path}?sort=subscriptionMode,DESC"));
+    let equal = equal["items"].as_array().unwrap().iter();
+    let equal: Vec<&str> = equal.map(|it| text_of(it, "id")).collect();
+    assert!(equal.len() == 3 && equal.is_sorted(), "by id: {equal:?}");
     assert_eq!(urls("?page=9"), [""; 0]);
     // From page to page by the links.
     let mut page = managed.read(ANN, &format!("{path}?pageSize=2"));

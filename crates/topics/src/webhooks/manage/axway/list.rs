@@ -1,5 +1,7 @@
 //! Lists: which part of one a request wants and in which order, and how it is shown.
 
+use std::cmp::Ordering;
+
 use message::{Fault, Reply};
 use serde_json::{Map, Value, json};
 
@@ -13,6 +15,9 @@ use crate::webhooks::subscriptions::registry::Known;
 /// How many items a page has: by default and at most.
 const PAGE: usize = 20;
 const PAGE_MAX: usize = 1000;
+
+/// How many items are kept at least while a page in order is looked for.
+const KEPT_MIN: usize = 64;
 
 /// The parameters of a request, each of which comes once.
 pub(super) struct Query {
@@ -204,28 +209,69 @@ impl SortOrder {
         Ok(Self { key, is_descending })
     }
 
-    /// Subscriptions in this order; those that are equal in the order of their ids.
-    pub fn sorted(self, mut all: Vec<Known>) -> Vec<Known> {
-        all.sort_by(|one, other| {
-            let [one, other] = [one, other].map(|it| &it.subscription);
-            let order = match self.key {
-                SortKey::Mode => {
-                    let [one, other] = [one, other].map(|it| axway::mode_name(it.view.mode));
-                    one.cmp(other)
-                }
-                SortKey::Url => one.url.cmp(&other.url),
-            };
-            match self.is_descending {
-                true => order.reverse(),
-                false => order,
-            }
-        });
-        all
+    /// A page of subscriptions in this order; those that are equal in the order of their ids.
+    pub fn page<'a>(self, all: impl Iterator<Item = &'a Known>, page: &Page) -> Vec<Known> {
+        let compare = |one: &&Known, other: &&Known| self.compare(one, other);
+        let part = part_in_order(all, compare, (page.skipped(), page.size));
+        part.into_iter().cloned().collect()
     }
+
+    fn compare(self, one: &Known, other: &Known) -> Ordering {
+        let [one, other] = [one, other].map(|it| &it.subscription);
+        let order = match self.key {
+            SortKey::Mode => {
+                let [one, other] = [one, other].map(|it| axway::mode_name(it.view.mode));
+                one.cmp(other)
+            }
+            SortKey::Url => one.url.cmp(&other.url),
+        };
+        let order = match self.is_descending {
+            true => order.reverse(),
+            false => order,
+        };
+        order.then_with(|| one.id.cmp(&other.id))
+    }
+}
+
+/// The items behind the first `skipped` ones in an order, at most `most` of them. An operator's
+/// list may have a million: no more than twice as many as the part and those before it are kept at
+/// a time, and only the part is sorted.
+fn part_in_order<T>(
+    all: impl Iterator<Item = T>,
+    compare: impl Fn(&T, &T) -> Ordering,
+    (skipped, most): (usize, usize),
+) -> Vec<T> {
+    let wanted = skipped.saturating_add(most);
+    let kept_max = wanted.saturating_mul(2).max(KEPT_MIN);
+    let mut kept: Vec<T> = Vec::new();
+    let keep_first = |kept: &mut Vec<T>| {
+        if kept.len() > wanted {
+            kept.select_nth_unstable_by(wanted, &compare);
+            kept.truncate(wanted);
+        }
+    };
+    for one in all {
+        kept.push(one);
+        if kept.len() >= kept_max {
+            keep_first(&mut kept);
+        }
+    }
+    keep_first(&mut kept);
+    if skipped >= kept.len() {
+        return Vec::new();
+    }
+    kept.select_nth_unstable_by(skipped, &compare);
+    let mut part = kept.split_off(skipped);
+    part.sort_unstable_by(&compare);
+    part
 }
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
+    use fastrand::Rng;
+
     use super::*;
 
     fn query(text: &str) -> Result<Query, String> {
@@ -282,6 +328,41 @@ mod tests {
         let links = Value::Object(page.links("/x", 0));
         let expected = json!({ "self": link(2), "first": link(1), "last": link(1) });
         assert_eq!(links, expected, "nothing follows");
+    }
+
+    /// A number, and how many of these there are.
+    struct Counted<'a>(u32, &'a Cell<usize>);
+
+    impl Drop for Counted<'_> {
+        fn drop(&mut self) {
+            self.1.set(self.1.get() - 1);
+        }
+    }
+
+    #[test]
+    fn a_part_in_order_is_that_of_the_sorted_list_without_a_copy_of_all_of_it() {
+        for seed in 0..100 {
+            let mut random = Rng::with_seed(seed);
+            let count = random.usize(..3000);
+            let numbers: Vec<u32> = (0..count).map(|_| random.u32(..500)).collect();
+            let (skipped, most) = (random.usize(..300), random.usize(1..100));
+            let mut sorted = numbers.clone();
+            sorted.sort_unstable();
+            let expected: Vec<u32> = sorted.into_iter().skip(skipped).take(most).collect();
+            let (live, peak) = (Cell::new(0), Cell::new(0));
+            let all = numbers.iter().map(|number| {
+                live.set(live.get() + 1);
+                peak.set(peak.get().max(live.get()));
+                Counted(*number, &live)
+            });
+            let compare = |one: &Counted, other: &Counted| one.0.cmp(&other.0);
+            let part = part_in_order(all, compare, (skipped, most));
+            let shown: Vec<u32> = part.iter().map(|it| it.0).collect();
+            assert_eq!(shown, expected, "seed {seed}");
+            let bound = (2 * (skipped + most)).max(KEPT_MIN);
+            assert!(peak.get() <= bound, "seed {seed}: {}", peak.get());
+        }
+        assert!(part_in_order([1, 2].into_iter(), i32::cmp, (usize::MAX, 1000)).is_empty());
     }
 
     #[test]
