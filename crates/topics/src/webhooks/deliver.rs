@@ -34,7 +34,8 @@ pub(super) struct Parcel {
     pub topic: Arc<Topic>,
     pub plan: Arc<EndpointPlan>,
     pub span: Span,
-    /// What between its bounds is done, and does not belong to it: first and last of each run.
+    /// What between its bounds is done, and does not belong to it: first and last of each run. The
+    /// view left these events out when the batch was begun.
     pub done: Vec<(u64, u64)>,
     pub shown: Vec<Rc<Shown>>,
 }
@@ -74,8 +75,8 @@ impl Gathered {
     ///
     /// # Errors
     /// When they are too many bytes, with the last one that has its place. That need not be the one
-    /// before the event that does not fit: events between them may be done, and a batch cannot end
-    /// with an event that is not sent with it.
+    /// before the event that does not fit: events between them may be left out, and a batch cannot
+    /// end with an event that is not sent with it.
     fn add_all(&mut self, shown: impl IntoIterator<Item = Rc<Shown>>) -> Result<(), Outcome> {
         for one in shown {
             self.bytes += one.bytes();
@@ -548,7 +549,7 @@ mod tests {
     #[test]
     fn a_batch_that_is_too_large_is_cut_behind_an_event_of_its_own() {
         let mut all = Gathered::up_to(29);
-        // 3 and 4 are done already.
+        // 3 and 4 are left out.
         let shown = [1, 2, 5].map(|number| Shown::of_size(number, 10));
         assert_eq!(all.add_all(shown), Err(Outcome::TooLarge { last: 2 }));
     }

@@ -24,7 +24,6 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use self::backoff::Backoff;
 use self::backoff::Throttled;
-pub(super) use self::done::outside;
 use self::queue::{Content, Due, Pending};
 use self::record::Kept;
 pub(crate) use self::record::{Disabled, Down, Record, Stopped};
@@ -197,9 +196,6 @@ enum Health {
 struct Flight {
     number: u64,
     pending: Pending,
-    /// Events between its bounds that were done when it began, and are not sent with it: first and
-    /// last of each run. A replay can ask for them before it ends.
-    done: Vec<(u64, u64)>,
     /// Whether it finds out how an endpoint is that was down.
     is_probe: bool,
 }
@@ -212,6 +208,8 @@ pub(super) struct Machine {
     cursor: u64,
     /// All events up to this one have been offered.
     end: u64,
+    /// The last of them that the view shows, whether it is done or not.
+    last_shown: u64,
     /// What is done beyond the cursor: first and last of each run.
     done: BTreeMap<u64, u64>,
     queue: VecDeque<Pending>,
@@ -332,6 +330,10 @@ impl Machine {
         let number = self.end + 1;
         self.end = number;
         self.is_hungry = false;
+        let previous = self.last_shown;
+        if item != Item::LeftOut {
+            self.last_shown = number;
+        }
         if self.is_done(number) {
             return self.end_known_batch(number);
         }
@@ -349,6 +351,7 @@ impl Machine {
             false => content,
         };
         self.queue.push_back(Pending {
+            previous,
             tries: known.tries,
             at: known.at,
             since: now.us,
@@ -439,6 +442,7 @@ impl Machine {
             self.cut_incomplete(first - 1);
         }
         self.end = last;
+        self.last_shown = last;
         self.is_hungry = false;
         self.has_base = false;
         self.forget_known(last);
@@ -580,16 +584,20 @@ impl Machine {
         }
     }
 
-    /// How many of the queue from there on make a batch, and whether no more fit in.
+    /// How many of the queue from there on make a batch, and whether no more fit in. It has all
+    /// events between its bounds that the view shows: its id names the bounds alone, and must not
+    /// stand for other events when some of these are replayed.
     fn gather(&self, index: usize, batch: Batch) -> (usize, bool) {
-        let (mut count, mut bytes) = (0, 0);
+        let (mut count, mut bytes, mut last) = (0, 0, 0);
         for pending in self.queue.range(index..) {
             let fits = count == 0 || bytes + pending.bytes <= batch.bytes;
-            if count == batch.count || !fits || !pending.can_join() {
+            let follows = count == 0 || pending.previous == last;
+            if count == batch.count || !fits || !follows || !pending.can_join() {
                 return (count, true);
             }
             count += 1;
             bytes += pending.bytes;
+            last = pending.last;
         }
         (count, count == batch.count || bytes >= batch.bytes)
     }
@@ -635,11 +643,9 @@ impl Machine {
 
     fn take_off(&mut self, pending: Pending, is_probe: bool) -> u64 {
         self.number += 1;
-        let done = self.done_within(pending.span());
         self.flights.push(Flight {
             number: self.number,
             pending,
-            done,
             is_probe,
         });
         self.number

@@ -141,7 +141,7 @@ impl Post {
         }
         out.push(b']');
         Self {
-            // The same whatever is in it.
+            // Which events a batch has does not change, so that its bounds name it.
             id: format!("{first}_{last}"),
             event: last,
             kind,

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use message::secret;
 use serde_json::{Value, json};
 
-use super::machine::{Span, Stopped, outside};
+use super::machine::{Span, Stopped};
 use super::plan::{Destination, EndpointPlan};
 use crate::event::EventId;
 use crate::keys;
@@ -166,6 +166,21 @@ impl Reports {
     }
 }
 
+/// The parts of a range that lie outside these runs, which are in order: first and last of each.
+fn outside((first, last): (u64, u64), runs: &[(u64, u64)]) -> Vec<(u64, u64)> {
+    let (mut parts, mut next) = (Vec::new(), first);
+    for (from, to) in runs.iter().filter(|it| it.0 <= last && it.1 >= first) {
+        if next < *from {
+            parts.push((next, *from - 1));
+        }
+        next = next.max(*to + 1);
+    }
+    if next <= last {
+        parts.push((next, last));
+    }
+    parts
+}
+
 /// Two gaps as one; the other has so many events that the first does not have. The count is unknown
 /// when one of theirs is.
 fn joined(one: Span, other: Span, new: usize) -> Span {
@@ -294,6 +309,15 @@ mod tests {
             reason: "status 404".to_owned(),
             store: None,
         }
+    }
+
+    #[test]
+    fn parts_outside_of_runs_are_found() {
+        let runs = [(0, 1), (4, 5), (10, 12), (20, 30)];
+        assert_eq!(outside((1, 10), &runs), [(2, 3), (6, 9)]);
+        assert_eq!(outside((2, 14), &runs), [(2, 3), (6, 9), (13, 14)]);
+        assert!(outside((4, 5), &runs).is_empty());
+        assert_eq!(outside((4, 5), &[]), [(4, 5)]);
     }
 
     #[test]

@@ -14,6 +14,7 @@ impl Machine {
             }
         }
         self.end = self.cursor;
+        self.last_shown = self.cursor;
     }
 
     /// Ends a batch with this event, since a change has made it too large. The events behind it are

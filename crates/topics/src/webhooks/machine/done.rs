@@ -3,27 +3,8 @@
 use super::queue::Content;
 use super::{Flight, Machine, Span};
 
-/// The parts of a range that lie outside these runs, which are in order: first and last of each.
-pub(in crate::webhooks) fn outside(
-    (first, last): (u64, u64),
-    runs: &[(u64, u64)],
-) -> Vec<(u64, u64)> {
-    let (mut parts, mut next) = (Vec::new(), first);
-    for (from, to) in runs.iter().filter(|it| it.0 <= last && it.1 >= first) {
-        if next < *from {
-            parts.push((next, *from - 1));
-        }
-        next = next.max(*to + 1);
-    }
-    if next <= last {
-        parts.push((next, last));
-    }
-    parts
-}
-
 impl Machine {
-    /// Marks the events of a delivered request as done. Those between its first and its last that
-    /// were done before it began were not part of it, and a replay may have asked for them since.
+    /// Marks the events of a request that has been delivered, or has become a dead letter, as done.
     pub(super) fn settle(&mut self, flight: &Flight) {
         let pending = &flight.pending;
         if pending.content == Content::Unknown {
@@ -33,16 +14,19 @@ impl Machine {
             self.version += 1;
             return;
         }
-        for (first, last) in outside((pending.first, pending.last), &flight.done) {
-            self.mark_done(first, last);
-        }
+        self.mark_done(pending.first, pending.last);
     }
 
-    /// What is done already between the bounds of a span: first and last of each run.
+    /// What is done already between the bounds of a span, and is not sent with it: first and last
+    /// of each run.
     pub fn done_within(&self, span: Span) -> Vec<(u64, u64)> {
         let runs = self.done.range(..=span.last);
         let runs = runs.filter(|(_, last)| **last >= span.first);
-        runs.map(|(first, last)| (*first, *last)).collect()
+        let within = |(first, last): (&u64, &u64)| {
+            let (first, last) = (*first, *last);
+            (first.max(span.first), last.min(span.last))
+        };
+        runs.map(within).collect()
     }
 
     /// Whether nothing is left to do for this event.

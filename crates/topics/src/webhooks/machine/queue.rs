@@ -20,6 +20,9 @@ pub(super) enum Content {
 pub(super) struct Pending {
     pub first: u64,
     pub last: u64,
+    /// The last event before it that the view shows, whether that was done or not. Events become a
+    /// batch only when each has the one before it here.
+    pub previous: u64,
     pub count: usize,
     pub bytes: usize,
     /// Those with the same key wait for each other.
@@ -51,6 +54,7 @@ impl Pending {
         Self {
             first: number,
             last: number,
+            previous: 0,
             count: 1,
             bytes,
             key,

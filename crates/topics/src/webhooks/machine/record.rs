@@ -170,6 +170,7 @@ impl Machine {
         let mut machine = Self {
             cursor,
             end: cursor,
+            last_shown: cursor,
             done: BTreeMap::new(),
             queue: VecDeque::new(),
             flights: Vec::new(),
@@ -195,6 +196,7 @@ impl Machine {
             }
         }
         machine.end = machine.cursor;
+        machine.last_shown = machine.cursor;
         machine.version = 0;
         machine
     }

@@ -60,6 +60,8 @@ struct World {
     repeated: usize,
     dropped: usize,
     crashes: usize,
+    /// How often events are still sent again.
+    replays: usize,
 }
 
 impl World {
@@ -84,6 +86,7 @@ impl World {
             repeated: 0,
             dropped: 0,
             crashes: 0,
+            replays: 3,
         }
     }
 
@@ -153,16 +156,21 @@ impl World {
     }
 
     fn send(&mut self, number: u64, span: Span) {
-        // What is done between its bounds is not sent with it.
+        // The id of a batch names its bounds alone. Were something between them done, and not sent
+        // with it, the same id could stand for other events after a replay.
         let done = self.machine.done_within(span);
-        let is_done = |number: &u64| {
+        let is_done = |number: u64| {
             done.iter()
-                .any(|(first, last)| (*first..=*last).contains(number))
+                .any(|(first, last)| (*first..=*last).contains(&number))
         };
         let shown: Vec<u64> = (span.first..=span.last)
-            .filter(|it| matches!(self.item(*it), Item::Shown { .. }))
-            .filter(|it| !is_done(it))
+            .filter(|it| self.item(*it) != Item::LeftOut)
             .collect();
+        let unsent: Vec<u64> = shown.iter().copied().filter(|it| is_done(*it)).collect();
+        assert!(unsent.is_empty(), "{span:?} is without {unsent:?}");
+        let is_failed = |it: &u64| matches!(self.item(*it), Item::Failed { .. });
+        assert!(!shown.iter().any(is_failed), "{span:?}: {shown:?}");
+        assert_eq!(shown.len(), span.count, "{span:?}: {shown:?}");
         assert!(!shown.is_empty());
         if self.policy.batch.is_none() {
             assert_eq!((span.first, span.count), (span.last, 1));
@@ -285,6 +293,22 @@ impl World {
         }
     }
 
+    /// Has events sent again: from one on, or some where each is a request of its own.
+    fn replay(&mut self) {
+        if self.replays == 0 || self.log.is_empty() {
+            return;
+        }
+        self.replays -= 1;
+        let first = self.random.u64(1..=self.log.len() as u64);
+        let has_end = self.policy.batch.is_none() && self.random.bool();
+        let last = match has_end {
+            true => first + self.random.u64(..10),
+            false => u64::MAX,
+        };
+        self.machine.replay(Range { first, last });
+        self.taken.retain(|it| !(first..=last).contains(it));
+    }
+
     /// The process dies and is started again.
     fn crash(&mut self) {
         self.crashes += 1;
@@ -325,6 +349,7 @@ impl World {
             }
             34 if self.random.u8(..8) == 0 => self.machine.pause(),
             35 | 36 if self.machine.stopped().is_some() => self.machine.resume(),
+            37 if self.random.u8(..8) == 0 => self.replay(),
             _ => {}
         }
         self.work();
@@ -866,7 +891,7 @@ fn a_batch_that_has_become_too_large_is_cut_and_its_rest_comes_behind_it() {
 }
 
 /// A machine with four events, of which the second and the third are done, and batches of two.
-fn with_hole() -> Machine {
+fn with_done_between() -> Machine {
     let mut machine = with_events(policy(Order::None), 4, at(0));
     let begun: Vec<(u64, u64)> = (0..4).map(|_| sent(machine.poll(at(0)))).collect();
     for (number, first) in begun {
@@ -883,44 +908,122 @@ fn with_hole() -> Machine {
     machine
 }
 
+fn shown() -> Item {
+    let (bytes, key) = (10, None);
+    Item::Shown { bytes, key }
+}
+
 fn offer_up_to(machine: &mut Machine, last: u64) {
     while machine.next() <= last {
-        let (bytes, key) = (10, None);
-        machine.offer(Item::Shown { bytes, key }, at(0));
+        machine.offer(shown(), at(0));
+    }
+}
+
+/// A machine with batches of two and four events, of which its view leaves out the second and the
+/// third.
+fn with_left_out() -> Machine {
+    let mut machine = Machine::new(Arc::new(batches_of(2, Order::All)), 1);
+    offer_with_left_out(&mut machine);
+    machine
+}
+
+fn offer_with_left_out(machine: &mut Machine) {
+    while machine.next() <= 4 {
+        let item = match machine.next() {
+            2 | 3 => Item::LeftOut,
+            _ => shown(),
+        };
+        machine.offer(item, at(0));
     }
 }
 
 #[test]
-fn a_batch_knows_what_is_done_between_its_bounds() {
-    let mut machine = with_hole();
-    let (_, span) = sent_as_noted(&mut machine, at(0));
+fn a_batch_goes_around_events_that_the_view_leaves_out() {
+    let mut machine = with_left_out();
+    let (number, span) = sent_as_noted(&mut machine, at(0));
     assert_eq!((span.first, span.last, span.count), (1, 4, 2));
     assert_eq!(machine.done_within(span), [(2, 3)]);
+    machine.finished(number, Outcome::Delivered, at(0), 0.0);
+    assert_eq!(machine.cursor(), 4);
 }
 
 #[test]
-fn parts_outside_of_runs_are_found() {
-    let runs = [(0, 1), (4, 5), (10, 12), (20, 30)];
-    assert_eq!(outside((1, 10), &runs), [(2, 3), (6, 9)]);
-    assert_eq!(outside((2, 14), &runs), [(2, 3), (6, 9), (13, 14)]);
-    assert!(outside((4, 5), &runs).is_empty());
-    assert_eq!(outside((4, 5), &[]), [(4, 5)]);
+fn a_batch_ends_before_an_event_that_is_done_already() {
+    let mut machine = with_done_between();
+    let (number, span) = sent_as_noted(&mut machine, at(0));
+    assert_eq!((span.first, span.last, span.count), (1, 1, 1));
+    machine.finished(number, Outcome::Delivered, at(0), 0.0);
+    assert_eq!(machine.cursor(), 3);
+    assert_eq!(machine.poll(at(0)), Action::Wait(Some(100)), "for others");
+    let (_, span) = sent_as_noted(&mut machine, at(100));
+    assert_eq!((span.first, span.last, span.count), (4, 4, 1));
 }
 
 #[test]
-fn a_replay_sends_again_what_was_done_within_a_batch_under_way() {
-    let mut machine = with_hole();
-    let (number, _) = sent_as_noted(&mut machine, at(0));
+fn a_batch_ends_before_a_dead_letter_also_when_that_is_stored() {
+    let mut machine = Machine::new(Arc::new(batches_of(3, Order::None)), 1);
+    machine.offer(shown(), at(0));
+    machine.offer(Item::Failed { key: None }, at(0));
+    machine.offer(shown(), at(0));
+    let (batch, span) = sent_as_noted(&mut machine, at(0));
+    assert_eq!((span.first, span.last, span.count), (1, 1, 1));
+    let Action::Bury { number, span, .. } = machine.poll(at(0)) else {
+        panic!("it is no dead letter");
+    };
+    assert_eq!((span.first, span.last), (2, 2));
+    machine.finished(number, Outcome::Kept, at(0), 0.0);
+    // What was under way is offered again, beside what is done.
+    machine.finished(batch, Outcome::TooLarge { last: 1 }, at(0), 0.0);
+    assert_eq!(machine.poll(at(0)), Action::Wait(None));
+    offer_up_to(&mut machine, 3);
+    let Action::Send { number, span, .. } = machine.poll(at(0)) else {
+        panic!("its bounds are noted");
+    };
+    assert_eq!((span.first, span.last, span.count), (1, 1, 1));
+    machine.finished(number, Outcome::Delivered, at(0), 0.0);
+    let (_, span) = sent_as_noted(&mut machine, at(100));
+    assert_eq!((span.first, span.last, span.count), (3, 3, 1));
+}
+
+#[test]
+fn a_batch_that_has_failed_is_the_same_after_a_replay_and_a_change_of_the_view() {
+    let mut machine = with_left_out();
+    let (number, span) = sent_as_noted(&mut machine, at(0));
+    assert_eq!((span.first, span.last, span.count), (1, 4, 2));
+    let (first, last) = (2, u64::MAX);
+    machine.replay(Range { first, last });
+    machine.finished(number, Outcome::Down { retry_after: None }, at(0), 0.0);
+    let (record, _) = machine.record(at(0));
+    let policy = Arc::new(batches_of(2, Order::All));
+    let mut machine = Machine::restore(policy, machine.cursor(), &record, at(0));
+    // The view shows them now.
+    offer_up_to(&mut machine, 4);
+    let Action::Send { number, span, .. } = machine.poll(at(1_000_000)) else {
+        panic!("its bounds are noted");
+    };
+    assert_eq!((span.first, span.last, span.count), (1, 4, 2));
+    assert_eq!(machine.done_within(span), [(2, 3)]);
+    machine.finished(number, Outcome::Delivered, at(1_000_000), 0.0);
+    assert_eq!(machine.cursor(), 4);
+}
+
+#[test]
+fn a_replay_sends_again_what_was_done_beside_a_batch_under_way() {
+    let mut machine = with_done_between();
+    let (number, span) = sent_as_noted(&mut machine, at(0));
+    assert_eq!((span.first, span.last), (1, 1));
     let (first, last) = (2, u64::MAX);
     machine.replay(Range { first, last });
     machine.finished(number, Outcome::Delivered, at(0), 0.0);
     assert_eq!(machine.poll(at(0)), Action::Wait(None));
     assert_eq!((machine.cursor(), machine.next()), (1, 2));
-    assert!(machine.is_done(4), "it has just been taken");
     offer_up_to(&mut machine, 4);
     let (number, span) = sent_as_noted(&mut machine, at(0));
     assert_eq!((span.first, span.last, span.count), (2, 3, 2));
     machine.finished(number, Outcome::Delivered, at(0), 0.0);
+    let (number, span) = sent_as_noted(&mut machine, at(100));
+    assert_eq!((span.first, span.last), (4, 4));
+    machine.finished(number, Outcome::Delivered, at(100), 0.0);
     assert_eq!(machine.cursor(), 4);
 }
 
@@ -946,12 +1049,12 @@ fn a_replay_sends_all_again_though_the_endpoint_is_being_told_of_an_unknown_gap(
 }
 
 #[test]
-fn a_batch_that_ends_with_a_done_event_leaves_nothing_for_a_replay() {
-    let mut machine = with_hole();
+fn a_batch_that_ends_with_an_event_that_is_left_out_leaves_nothing_for_a_replay() {
+    let mut machine = with_left_out();
     let (number, _) = sent_as_noted(&mut machine, at(0));
     machine.finished(number, Outcome::TooLarge { last: 3 }, at(0), 0.0);
     assert_eq!(machine.poll(at(0)), Action::Wait(None));
-    offer_up_to(&mut machine, 4);
+    offer_with_left_out(&mut machine);
     assert!(machine.known.is_empty(), "{:?}", machine.known);
     let (number, span) = sent_as_noted(&mut machine, at(0));
     assert_eq!((span.first, span.last, span.count), (1, 3, 1));
