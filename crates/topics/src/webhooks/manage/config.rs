@@ -19,10 +19,11 @@ pub(crate) struct ManageConfig {
     /// Who sees and manages the webhooks of everybody: a condition over `$auth`, such as
     /// `$auth.claims.groups | index("ops")`. Without it nobody does.
     pub operators: Option<Spanned<String>>,
-    /// The most webhooks of a caller, from 1 to 1000000.
+    /// The most webhooks of a caller, from 1 to 1000000. One more is refused with 403.
     #[schemars(extend("default" = 20))]
     pub per_caller: Option<Spanned<u64>>,
-    /// The most webhooks of all callers, from 1 to 1000000. Each takes about 2 KiB of memory.
+    /// The most webhooks of all callers of the topic together, from 1 to 1000000. One more is
+    /// refused with 503 and `Retry-After`, until one is deleted. Each takes about 2 KiB of memory.
     #[schemars(extend("default" = 100_000))]
     pub total: Option<Spanned<u64>>,
     /// The most requests that a webhook may have in progress at a time (`concurrent`), from 1 to

@@ -111,6 +111,30 @@ fn challenges_and_tests_of_a_caller_are_limited() {
 }
 
 #[test]
+fn webhooks_of_a_caller_and_of_a_topic_are_bounded() {
+    let receiver = Receiver::new();
+    let bounds = "challenge: false, per_caller: 2, total: 3";
+    let mut managed = Managed::new(&[receiver.backend.port()], bounds, "");
+    let create = |who| {
+        let body = json!({ "url": receiver.url() });
+        let ask = Ask {
+            body: Some(&body),
+            ..Ask::default()
+        };
+        managed.send(who, ("POST", ""), ask)
+    };
+    assert_eq!([ANN, ANN, ANN].map(|it| create(it).status), [201, 201, 403]);
+    assert_eq!(create(BOB).status, 201);
+    let full = create(BOB);
+    assert_eq!((full.status, full.header("retry-after")), (503, Some("60")));
+    let hook = text_of(&managed.get(ANN, "")["items"][0], "id").to_owned();
+    let deleted = managed.send(ANN, ("DELETE", &format!("/{hook}")), Ask::default());
+    assert_eq!(deleted.status, 204);
+    assert_eq!(create(BOB).status, 201, "there is room again");
+    managed.stop();
+}
+
+#[test]
 fn expressions_are_bounded_as_those_of_subscribers_are() {
     let receiver = Receiver::new();
     let settings = "allow_expressions: true\n  expression_limits: { distinct: 2, length: 16B }";
