@@ -70,16 +70,21 @@ impl Watcher {
     /// Watches these folders too: files name something in them.
     pub fn add(&mut self, folders: BTreeSet<PathBuf>) {
         for folder in folders {
-            let is_within = self.whole.iter().any(|it| folder.starts_with(it));
-            let found = folder.metadata().map(|it| (it.dev(), it.ino())).ok();
-            if is_within || found.is_none() || self.single.get(&folder) == found.as_ref() {
+            // Asked first: it needs no system call, and this is done at each turn of the process.
+            if self.whole.iter().any(|it| folder.starts_with(it)) {
+                continue;
+            }
+            // One that is not there yet is tried again at the next turn.
+            let Ok(found) = folder.metadata().map(|it| (it.dev(), it.ino())) else {
+                continue;
+            };
+            if self.single.get(&folder) == Some(&found) {
                 continue;
             }
             // What was watched before under this name is gone, perhaps with its watch.
             let _ = self.watcher.unwatch(&folder);
-            // One that is not there yet is tried again at the next change.
             match self.watcher.watch(&folder, RecursiveMode::NonRecursive) {
-                Ok(()) => drop(self.single.insert(folder, found.unwrap_or_default())),
+                Ok(()) => drop(self.single.insert(folder, found)),
                 Err(error) => tracing::debug!(%error, "a folder cannot be watched"),
             }
         }
