@@ -45,11 +45,13 @@ pub(crate) struct ViewPlan {
 impl ViewPlan {
     /// Whether both show the same.
     pub fn is_same(&self, other: &Self) -> bool {
-        let texts = |it: &Self| {
-            [&it.filter, &it.select, &it.key].map(|it| it.as_ref().map(|it| it.text().to_owned()))
-        };
         let forms = |it: &Self| (it.mode, it.cloudevents, it.is_text);
-        forms(self) == forms(other) && texts(self) == texts(other)
+        forms(self) == forms(other) && self.texts() == other.texts()
+    }
+
+    /// Its expressions as they were written.
+    fn texts(&self) -> [Option<&str>; 3] {
+        [&self.filter, &self.select, &self.key].map(|it| it.as_ref().map(Expression::text))
     }
 
     /// Whether it shows every event just as it is in the topic.
@@ -159,7 +161,8 @@ impl Shown {
         }
     }
 
-    fn size(&self) -> usize {
+    /// How many bytes of memory it holds.
+    pub fn size(&self) -> usize {
         let content = match &self.content {
             ShownContent::LeftOut => 0,
             ShownContent::Document { whole, patch } => {
@@ -182,6 +185,17 @@ impl Shown {
             content: Content::Event(vec![b'1'; size].into()),
         };
         Rc::new(plain(Mode::Event, &event))
+    }
+
+    /// The same of one on which an expression has failed.
+    pub fn failed_of_size(sequence: u64, size: usize) -> Rc<Self> {
+        let document = Bytes::from(vec![b'1'; size]);
+        Rc::new(Self {
+            id: EventId { epoch: 1, sequence },
+            at_ms: 1000,
+            key: None,
+            content: ShownContent::Failed("filter".into(), document),
+        })
     }
 }
 

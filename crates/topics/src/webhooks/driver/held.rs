@@ -18,9 +18,10 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// Holds an event, as long as there is room.
+    /// Holds an event, as long as there is room. Those on which an expression has failed count too:
+    /// they hold their documents until they are dead letters.
     pub fn push(&mut self, shown: &Rc<Shown>) {
-        let bytes = shown.bytes();
+        let bytes = shown.size();
         if self.bytes + bytes <= HELD_MAX || self.events.is_empty() {
             self.bytes += bytes;
             self.events.push_back(Rc::clone(shown));
@@ -37,7 +38,7 @@ impl Held {
             let Some(one) = at.and_then(|at| self.events.remove(at)) else {
                 break;
             };
-            self.bytes = self.bytes.saturating_sub(one.bytes());
+            self.bytes = self.bytes.saturating_sub(one.size());
             next = one.id.sequence + 1;
             taken.push(one);
         }
@@ -91,5 +92,15 @@ mod tests {
         held.push(&Shown::of_size(3, HELD_MAX));
         held.push(&Shown::of_size(4, 1));
         assert_eq!(taken(&mut held, (3, 4, 2)), [3]);
+    }
+
+    #[test]
+    fn events_that_an_expression_has_failed_on_take_room_too() {
+        let mut held = Held::default();
+        for number in 1..=4 {
+            held.push(&Shown::failed_of_size(number, HELD_MAX / 3));
+        }
+        assert_eq!(held.events.len(), 2);
+        assert_eq!(taken(&mut held, (1, 1, 1)), [1]);
     }
 }
