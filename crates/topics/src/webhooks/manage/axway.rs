@@ -21,7 +21,6 @@ use serde_json::{Value, json};
 use self::body::SubscriptionStatus;
 use self::list::Query;
 use super::admission::{Admission, log_failure};
-use super::body::Members;
 use super::handler::id;
 use super::operations::{Challenge, Client, Creation, Operations};
 use super::{Managed, show};
@@ -351,23 +350,16 @@ async fn update(operations: &Operations<'_>) -> Result<Reply, Fault> {
     let (id, usual) = (named(request)?, operations.endpoint.settings.mode);
     let change = body::changed(request, usual, managed)?;
     let status = change.status;
-    if status == Some(SubscriptionStatus::Suspended) {
-        let known = operations.settled(&id).await?;
-        // Or the subscription would be suspended by a request that is refused.
-        let before = Members::of(&known.subscription);
-        let members = change.clone().apply(before, managed)?;
-        if *members.url != *known.subscription.url {
-            operations.check_url(&members.url)?;
-        }
-        operations.pause(&known).await?;
-    }
     let patch = |members| change.apply(members, managed);
     let is_activated = status == Some(SubscriptionStatus::Active);
     let challenge = match is_activated {
         true => Challenge::Awaited,
         false => Challenge::InBackground,
     };
-    operations.update(&id, patch, challenge).await?;
+    let is_suspended = status == Some(SubscriptionStatus::Suspended);
+    operations
+        .update(&id, patch, (challenge, is_suspended))
+        .await?;
     if is_activated {
         // A URL that has not answered its challenge is asked again.
         operations.verify(&operations.subscription(&id)?).await?;

@@ -268,9 +268,8 @@ fn show_one(operations: &Operations<'_>) -> Result<Reply, Fault> {
 async fn update(operations: &Operations<'_>) -> Result<Reply, Fault> {
     let (request, managed) = (operations.request, operations.managed);
     let patch = |members| body::patched(request, members, managed);
-    let known = operations
-        .update(id(request), patch, Challenge::InBackground)
-        .await?;
+    let how = (Challenge::InBackground, false);
+    let known = operations.update(id(request), patch, how).await?;
     Ok(reply(operations, 200, &known, None))
 }
 

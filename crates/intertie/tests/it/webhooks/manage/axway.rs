@@ -766,6 +766,32 @@ fn a_subscription_is_suspended_until_its_url_has_answered_the_challenge() {
 }
 
 #[test]
+fn a_change_that_is_refused_late_suspends_nothing() {
+    let receiver = Receiver::new();
+    let mut managed = Managed::new(&[receiver.backend.port()], "", PROFILE);
+    let made = managed.subscribe("orders", &json!({ "webhookUrl": receiver.url() }));
+    let uuid = text_of(&made, "id").to_owned();
+    wait_long("it is active", || managed.status(&uuid) == "active");
+    let test = format!("/subscriptions/{uuid}/test");
+    let tests = (0..30).map(|_| managed.axway(ANN, ("POST", &test), Some(&json!({}))));
+    let is_limited = tests.map(|it| it.status).any(|it| it == 429);
+    assert!(is_limited, "no more challenges are sent for this caller");
+    // Another address is challenged.
+    let moved = json!({
+        "subscriptionStatus": "suspended", "webhookUrl": format!("{}/moved", receiver.url()),
+    });
+    assert_eq!(managed.axway_patch(&uuid, &moved).status, 429);
+    assert_eq!(managed.status(&uuid), "active", "all of it is refused");
+    let both = json!({ "subscriptionStatus": "suspended", "webhookHeaders": { "X-A": "b" } });
+    let both = managed.axway_patch(&uuid, &both);
+    assert_eq!(both.status, 200, "{}", both.text());
+    let shown = parsed(&both);
+    assert_eq!(text_of(&shown, "subscriptionStatus"), "suspended");
+    assert_eq!(shown["webhookHeaders"], json!({ "X-A": "***" }));
+    managed.stop();
+}
+
+#[test]
 fn a_creation_with_a_key_makes_one_and_its_headers_are_nowhere_in_clear() {
     let sink = Sink::good();
     let mut managed = managed(&[sink.backend.port()]);

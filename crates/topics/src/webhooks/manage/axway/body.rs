@@ -59,7 +59,6 @@ fn without_url() -> Fault {
 }
 
 /// What a request says of a subscription. Members that it does not name are absent.
-#[derive(Clone)]
 pub(super) struct Change {
     url: Option<String>,
     headers: Option<Value>,

@@ -83,7 +83,7 @@ impl Operations<'_> {
     ///
     /// # Errors
     /// When it may not be called, or is none.
-    pub fn check_url(&self, url: &str) -> Result<(), Fault> {
+    fn check_url(&self, url: &str) -> Result<(), Fault> {
         match self.services.egress(url) {
             Ok(_) => Ok(()),
             Err(refusal @ EgressRefusal::Malformed(_)) => {
@@ -224,23 +224,31 @@ impl Operations<'_> {
     }
 
     /// Changes the members of a webhook: `patch` gives them as they are to be. It is not written
-    /// when nothing changes.
+    /// when nothing changes. With `pauses` it is also paused, once nothing but the disk can refuse
+    /// the change, and before the change is seen.
     ///
     /// # Errors
     /// As [`Operations::settled`], what `patch` says, and as [`Operations::create`]; as
-    /// [`Operations::verify`] where a challenge is awaited: the change has been made then.
+    /// [`Operations::pause`] with `pauses`; as [`Operations::verify`] where a challenge is awaited:
+    /// the change has been made then.
     pub async fn update(
         &self,
         id: &str,
         patch: impl FnOnce(Members) -> Result<Members, Fault>,
-        challenge: Challenge,
+        (challenge, pauses): (Challenge, bool),
     ) -> Result<Known, Fault> {
         let (managed, services) = (self.managed, self.services);
         let changing = self.changing(id).await?;
+        if pauses {
+            self.check_verified(&changing.known)?;
+        }
         let before = &changing.known.subscription;
         let members = Members::of(before);
         let patched = patch(members.clone())?;
         if patched == members {
+            if pauses {
+                self.pause(&changing.known).await?;
+            }
             return Ok(changing.known.clone());
         }
         let members = patched;
@@ -261,6 +269,9 @@ impl Operations<'_> {
         after.is_verified &= !is_moved;
         after.delivery = shared_delivery(members.delivery);
         self.seal_headers(&mut after, members.headers)?;
+        if pauses {
+            self.pause(&changing.known).await?;
+        }
         let known = self.write(&changing, after).await?;
         drop(changing);
         self.audit(EventKind::WebhookChanged, &known.subscription.id);
