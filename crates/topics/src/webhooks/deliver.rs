@@ -16,6 +16,7 @@ use super::machine::{Outcome, Span, Why};
 use super::plan::{EndpointPlan, Outgoing};
 use super::post::Post;
 use super::reports::Letters;
+use super::times::now_ms;
 use super::view::{Shown, ViewPlan, Viewer};
 use crate::frame::Kind;
 use crate::topic::{History, Topic};
@@ -186,7 +187,6 @@ impl Parcel {
 
     /// Tells the endpoint that the events are missing.
     pub async fn send_gap(self, services: &dyn Services) -> Report {
-        let now_ms = u64::try_from(services.wall().as_millis()).unwrap_or(u64::MAX);
         if self.plan.websub().is_some() {
             // A hub has no word for it: the next content is whole.
             let count = self.span.count as u64;
@@ -197,7 +197,8 @@ impl Parcel {
                 .fetch_add(count, Ordering::Relaxed);
             return Outcome::Delivered.into();
         }
-        let post = Post::gap(&self.plan, self.span, |it| self.topic.id(it), now_ms);
+        let id = |it| self.topic.id(it);
+        let post = Post::gap(&self.plan, self.span, id, now_ms(services));
         let report = send(&self.plan, &post, services).await;
         if report.outcome == Outcome::Delivered {
             let counts = &self.plan.state.counts;
@@ -318,9 +319,8 @@ impl Parcel {
         };
         let shown = redacted(reason.as_bytes(), &secrets);
         if let (Why::Expression, Some(attempts)) = (why, &self.plan.attempts) {
-            let wall = services.wall().as_millis();
             let attempt = Attempt {
-                at_ms: u64::try_from(wall).unwrap_or(u64::MAX),
+                at_ms: now_ms(services),
                 kind: Some(Kind::Error),
                 took_ms: 0,
                 id: id.into(),
@@ -340,7 +340,7 @@ impl Parcel {
 
 /// Sends a request and judges the reply.
 async fn send(plan: &EndpointPlan, post: &Post, services: &dyn Services) -> Report {
-    let (start, wall) = (services.now(), services.wall());
+    let (start, at_ms) = (services.now(), now_ms(services));
     let (mut report, secrets) = match plan.outgoing(services) {
         Ok(outgoing) => {
             let mut report = call(plan, post, &outgoing, services).await;
@@ -378,7 +378,7 @@ async fn send(plan: &EndpointPlan, post: &Post, services: &dyn Services) -> Repo
     };
     let took = services.now().saturating_duration_since(start).as_millis();
     let attempt = Attempt {
-        at_ms: u64::try_from(wall.as_millis()).unwrap_or(u64::MAX),
+        at_ms,
         kind: Some(post.kind),
         took_ms: u64::try_from(took).unwrap_or(u64::MAX),
         id: post.id.as_str().into(),

@@ -35,6 +35,7 @@ use super::manage::Managed;
 use super::plan::EndpointPlan;
 use super::roster::Arrivals;
 use super::state::Bell;
+use super::times::now_ms;
 use super::view::{Ring, ViewPlan, Viewer};
 use crate::hub::Hub;
 use crate::log::Log;
@@ -150,7 +151,7 @@ impl Driver {
         Now {
             // Zero is no time.
             us: u64::try_from(since.as_micros()).unwrap_or(u64::MAX - 1) + 1,
-            wall_ms: u64::try_from(services.wall().as_millis()).unwrap_or(u64::MAX),
+            wall_ms: now_ms(services),
         }
     }
 

@@ -7,6 +7,7 @@ use message::Headers;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::times::rfc3339;
 use super::view::{Shown, ViewPlan};
 use crate::frame::Kind;
 
@@ -68,9 +69,7 @@ pub(super) fn add_headers(
 
 /// A time in milliseconds since 1970 as RFC 3339 has it.
 fn time(at_ms: u64) -> String {
-    let at = i64::try_from(at_ms).ok();
-    let at = at.and_then(|at| jiff::Timestamp::from_millisecond(at).ok());
-    at.unwrap_or(jiff::Timestamp::MAX).to_string()
+    rfc3339(at_ms).unwrap_or_else(|| jiff::Timestamp::MAX.to_string())
 }
 
 #[cfg(test)]

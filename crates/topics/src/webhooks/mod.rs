@@ -29,6 +29,7 @@ mod reports;
 mod roster;
 mod state;
 mod subscriptions;
+mod times;
 mod view;
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};

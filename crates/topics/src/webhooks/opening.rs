@@ -6,13 +6,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use journal::{Change, Keyed};
 
-use super::state::{EndpointState, Stored, TABLE, key};
+use super::state::{EndpointState, Stored, TABLE, records};
 use crate::event::EventId;
 use crate::log::Log;
 use crate::source::Start;
-
-/// How many records are read at once.
-const SCAN_MAX: usize = 1000;
 
 /// Endpoints that nobody has known before.
 pub(crate) struct Opened {
@@ -59,8 +56,11 @@ pub(crate) async fn open(
     if unknown.is_empty() {
         return Ok(opened);
     }
-    let known = match keyed {
-        Some(keyed) => scan(keyed, &log.name).await?,
+    let known: HashMap<Bytes, Bytes> = match keyed {
+        Some(keyed) => {
+            let all = records(keyed, TABLE, &log.name).await?;
+            all.into_iter().collect()
+        }
         None => HashMap::new(),
     };
     let (next, first) = (log.next(), log.first());
@@ -93,20 +93,4 @@ pub(crate) async fn open(
         return Err(format!("where webhooks begin cannot be noted: {error}"));
     }
     Ok(opened)
-}
-
-/// The records of a topic's endpoints.
-async fn scan(keyed: &Keyed, topic: &str) -> Result<HashMap<Bytes, Bytes>, String> {
-    let prefix = key(topic, "");
-    let mut all = HashMap::new();
-    let mut after: Option<Bytes> = None;
-    loop {
-        let found = keyed.scan(TABLE, &prefix, after.as_deref(), SCAN_MAX).await;
-        let found = found.map_err(|error| format!("what is noted of webhooks: {error}"))?;
-        let Some((last, _)) = found.last() else {
-            return Ok(all);
-        };
-        after = Some(last.clone());
-        all.extend(found);
-    }
 }

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use message::Fault;
 
 use super::machine::Range;
 use super::members::{check_rest, object, take_text};
+use super::times;
 use crate::event::EventId;
 use crate::log::Log;
 
@@ -29,9 +29,7 @@ fn bound(name: &str, text: &str) -> Result<Bound, Fault> {
     if let Ok(id) = text.parse() {
         return Ok(Bound::Event(id));
     }
-    let time: Option<Timestamp> = text.parse().ok();
-    let ms = time.and_then(|it| u64::try_from(it.as_millisecond()).ok());
-    ms.map(Bound::Time).ok_or_else(|| {
+    times::parse(text).map(Bound::Time).ok_or_else(|| {
         Fault::invalid(format!(
             "`{name}` is the id of an event or a time such as 2026-11-24T12:00:00Z"
         ))

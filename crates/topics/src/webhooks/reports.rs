@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::machine::{Span, Stopped};
 use super::plan::{Destination, EndpointPlan};
+use super::times::rfc3339;
 use crate::event::EventId;
 use crate::keys;
 
@@ -203,12 +204,10 @@ pub(super) struct Subject<'a> {
 
 impl Subject<'_> {
     fn event(&self, kind: &str, at_ms: u64, more: &[(&str, Value)]) -> Value {
-        let at = i64::try_from(at_ms).ok();
-        let at = at.and_then(|at| jiff::Timestamp::from_millisecond(at).ok());
         let state = &self.plan.state;
         let mut event = json!({
             "type": kind,
-            "time": at.map(|it| it.to_string()),
+            "time": rfc3339(at_ms),
             "topic": &*state.topic,
             "webhook": &*state.name,
             "managed_by": if self.plan.is_of_user() { "api" } else { "file" },

@@ -8,6 +8,7 @@ use std::time::{Instant, SystemTime};
 
 use bytes::Bytes;
 use component::state::{Measure, State, StateKey, States};
+use journal::Keyed;
 use message::{Fault, Kind, Origin};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, oneshot};
@@ -237,19 +238,8 @@ impl EndpointState {
     /// That of a subscription: no state of the process' own, whose measures would be shown one by
     /// one.
     pub(super) fn subscribed((topic, slot): (&Arc<str>, &Arc<Slot>), id: &Arc<str>) -> Self {
-        Self {
-            topic: Arc::clone(topic),
-            name: Arc::clone(id),
-            table: TABLE,
-            slot: Arc::clone(slot),
-            counts: Arc::default(),
-            cursor: AtomicU64::new(u64::MAX),
-            noted: AtomicU64::new(u64::MAX),
-            health: AtomicU8::new(0),
-            is_proven: AtomicBool::new(false),
-            is_chain: AtomicBool::new(false),
-            inner: Mutex::default(),
-        }
+        let name = (TABLE, Arc::clone(id));
+        Self::new((topic, slot), name, (None, Arc::default()))
     }
 
     /// One that is no endpoint by a name: operators do not see it, nor has it measures of its own.
@@ -259,22 +249,31 @@ impl EndpointState {
         (table, name): (&'static str, Arc<str>),
         (stored, counts): (Stored, &Arc<Counts>),
     ) -> Arc<Self> {
-        Arc::new(Self {
+        let known = (Some(stored), Arc::clone(counts));
+        Arc::new(Self::new((topic, slot), (table, name), known))
+    }
+
+    fn new(
+        (topic, slot): (&Arc<str>, &Arc<Slot>),
+        (table, name): (&'static str, Arc<str>),
+        (stored, counts): (Option<Stored>, Arc<Counts>),
+    ) -> Self {
+        Self {
             topic: Arc::clone(topic),
             name,
             table,
             slot: Arc::clone(slot),
-            counts: Arc::clone(counts),
+            counts,
             cursor: AtomicU64::new(u64::MAX),
             noted: AtomicU64::new(u64::MAX),
             health: AtomicU8::new(0),
             is_proven: AtomicBool::new(false),
             is_chain: AtomicBool::new(false),
             inner: Mutex::new(Inner {
-                stored: Some(stored),
+                stored,
                 ..Inner::default()
             }),
-        })
+        }
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -535,6 +534,31 @@ impl State for EndpointState {
 /// The key of the record of an endpoint of a topic; how those of the topic begin, without one.
 pub(crate) fn key(topic: &str, name: &str) -> Bytes {
     Bytes::from(format!("{topic}\0{name}"))
+}
+
+/// How many records are read at once.
+const SCAN_MAX: usize = 1000;
+
+/// All records of a topic in a table of the keyed state, by their keys.
+///
+/// # Errors
+/// When they cannot be read.
+pub(super) async fn records(
+    keyed: &Keyed,
+    table: &str,
+    topic: &str,
+) -> Result<Vec<(Bytes, Bytes)>, String> {
+    let prefix = key(topic, "");
+    let mut all: Vec<(Bytes, Bytes)> = Vec::new();
+    loop {
+        let after = all.last().map(|it| it.0.clone());
+        let found = keyed.scan(table, &prefix, after.as_deref(), SCAN_MAX).await;
+        let found = found.map_err(|error| format!("what is noted of webhooks: {error}"))?;
+        if found.is_empty() {
+            return Ok(all);
+        }
+        all.extend(found);
+    }
 }
 
 /// Endpoints by topic and name.

@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 
 use super::admission::{Admission, log_failure};
 use super::operations::{Challenge, Creation, Named, Operations};
-use super::probe::now_ms;
 use super::{Managed, body, openapi, show};
 use crate::access::{self, Refused, Right};
 use crate::endpoint::Endpoint;
 use crate::webhooks::subscriptions::registry::Known;
+use crate::webhooks::times::now_ms;
 
 /// The most bytes of a request's body.
 pub(crate) const BODY_MAX: u64 = 64 << 10;

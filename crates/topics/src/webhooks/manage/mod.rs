@@ -48,6 +48,7 @@ use super::plan::{Destination, EndpointPlan, Outgoing, Subscribed};
 use super::subscriptions::Subscriptions;
 use super::subscriptions::record::{Subscription, ViewText};
 use super::subscriptions::registry::{Bounds, Known};
+use super::times::now_ms;
 use super::view::ViewPlan;
 use crate::hub::Hub;
 use crate::source::Start;
@@ -273,9 +274,9 @@ impl Managed {
     ) -> Result<Outgoing, String> {
         let target = services.egress(&subscription.url);
         let target = target.map_err(|refusal| refusal.to_string())?;
-        let now_ms = u64::try_from(services.wall().as_millis()).unwrap_or(u64::MAX);
         let topic = self.topic.name();
-        let (signer, mut secrets) = subscription.signer(topic, now_ms, &self.keys)?;
+        let signer = subscription.signer(topic, now_ms(services), &self.keys);
+        let (signer, mut secrets) = signer?;
         let headers = subscription.open_headers(topic, &self.keys)?;
         secrets.extend(headers.iter().flat_map(|(_, value)| secret_parts(value)));
         let mut forward = self.origins.plan(&target);

@@ -361,7 +361,7 @@ fn replay() -> Value {
         "properties": {
             "event": bound("The id of one event."),
             "from": bound("The first one: its id, or a time."),
-            "to": bound("The last one: its id, or a time. Not for patches."),
+            "to": bound("The last one: its id, or a time. Not for patches and batches."),
         },
     })
 }

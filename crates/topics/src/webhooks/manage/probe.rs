@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::Managed;
 use crate::webhooks::attempts::{Attempt, redacted};
 use crate::webhooks::subscriptions::record::{ID_PREFIX, Subscription};
+use crate::webhooks::times::now_ms;
 use crate::webhooks::{axway, post};
 
 /// How much of a reply is read: enough for what a challenge has to be answered with.
@@ -58,11 +59,6 @@ fn new_id(prefix: &str) -> Result<String, Fault> {
 /// When the system has no random bytes.
 pub(super) fn new_secret() -> Result<String, Fault> {
     webhook_signer::new_secret().ok_or_else(no_random)
-}
-
-/// Milliseconds since 1970.
-pub(super) fn now_ms(services: &dyn Services) -> u64 {
-    u64::try_from(services.wall().as_millis()).unwrap_or(u64::MAX)
 }
 
 impl Managed {

@@ -1,6 +1,5 @@
 //! Webhooks as callers see them.
 
-use jiff::Timestamp;
 use message::Reply;
 use serde_json::{Map, Value, json};
 
@@ -11,15 +10,14 @@ use crate::webhooks::state::EndpointState;
 use crate::webhooks::subscriptions::headers::HeaderLine;
 use crate::webhooks::subscriptions::record::{Secret, Subscription};
 use crate::webhooks::subscriptions::registry::Known;
+use crate::webhooks::times::rfc3339;
 
 /// What stands in place of a secret.
 const MASKED: &str = "whsec_***";
 
 /// A time of day as RFC 3339 has it.
 pub(super) fn time(ms: u64) -> Value {
-    let ms = i64::try_from(ms).ok();
-    let time = ms.and_then(|ms| Timestamp::from_millisecond(ms).ok());
-    time.map_or(Value::Null, |time| time.to_string().into())
+    rfc3339(ms).map_or(Value::Null, Into::into)
 }
 
 /// How the delivery to an endpoint is.

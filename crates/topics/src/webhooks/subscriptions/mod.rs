@@ -23,13 +23,13 @@ use journal::{Change, Keyed, Refusal as NotWritten};
 pub(crate) use self::record::SUBSCRIPTIONS;
 use self::record::{Subscription, is_subscription_id};
 use self::registry::{Known, Registry, Reserved};
-use super::state::{Bell, Counts, EndpointState, Health, Stored, TABLE, key};
+use super::state::{Bell, Counts, EndpointState, Health, Stored, TABLE, key, records};
 use crate::log::{Log, Slot};
 
 /// How often secrets are looked for that another key has sealed, and how long is in between.
 const RESEAL_ROUNDS: u32 = 100;
 const RESEAL_PAUSE: Duration = Duration::from_millis(10);
-/// How many records are read, and written, at once.
+/// How many records are written at once.
 const AT_ONCE: usize = 1000;
 
 /// The subscriptions of a topic, whichever plan is served.
@@ -238,11 +238,11 @@ impl Subscriptions {
     }
 
     async fn load(&self, log: &Log, keyed: &Keyed) -> Result<(), String> {
-        let cursors = scan(keyed, TABLE, &self.topic).await?;
+        let cursors = records(keyed, TABLE, &self.topic).await?;
         let mut cursors: std::collections::HashMap<Bytes, Bytes> = cursors.into_iter().collect();
         let prefix = self.topic.len() + 1;
         let mut all = Vec::new();
-        for (key, value) in scan(keyed, SUBSCRIPTIONS, &self.topic).await? {
+        for (key, value) in records(keyed, SUBSCRIPTIONS, &self.topic).await? {
             let id = std::str::from_utf8(key.get(prefix..).unwrap_or_default());
             let id = id.map_err(|error| error.to_string())?;
             let damaged = || format!("the webhook subscription {id} cannot be read");
@@ -354,21 +354,6 @@ impl Subscriptions {
         drop(inner);
         drop(taken);
         Ok(count)
-    }
-}
-
-/// All records of a topic in a table.
-async fn scan(keyed: &Keyed, table: &str, topic: &str) -> Result<Vec<(Bytes, Bytes)>, String> {
-    let prefix = key(topic, "");
-    let mut all: Vec<(Bytes, Bytes)> = Vec::new();
-    loop {
-        let after = all.last().map(|it| it.0.clone());
-        let found = keyed.scan(table, &prefix, after.as_deref(), AT_ONCE).await;
-        let found = found.map_err(|error| format!("subscriptions of webhooks: {error}"))?;
-        if found.is_empty() {
-            return Ok(all);
-        }
-        all.extend(found);
     }
 }
 

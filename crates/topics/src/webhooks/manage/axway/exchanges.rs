@@ -1,7 +1,7 @@
 //! The latest delivery attempts of a subscription as Axway's `exchanges`. The own REST interface
 //! lists the same attempts; members that Intertie does not record are left out.
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use message::{Fault, Reply};
 use serde_json::{Map, Value};
 
@@ -10,9 +10,9 @@ use crate::event::EventId;
 use crate::webhooks::attempts::Attempt;
 use crate::webhooks::axway;
 use crate::webhooks::manage::operations::Operations;
-use crate::webhooks::manage::probe::now_ms;
 use crate::webhooks::manage::show;
 use crate::webhooks::subscriptions::record::uuid_of;
+use crate::webhooks::times::{self, now_ms};
 
 /// How far back exchanges are shown where no start is named: 5 minutes.
 const PERIOD_MS: u64 = 5 * 60 * 1000;
@@ -26,10 +26,8 @@ struct TimeRange {
 }
 
 fn time(name: &str, text: &str) -> Result<u64, Fault> {
-    let time: Option<Timestamp> = text.parse().ok();
-    let ms = time.and_then(|it| u64::try_from(it.as_millisecond()).ok());
     let wrong = || Fault::invalid(format!("`{name}` is a time such as 2026-11-24T12:00:00Z"));
-    ms.ok_or_else(wrong)
+    times::parse(text).ok_or_else(wrong)
 }
 
 impl TimeRange {

@@ -11,7 +11,7 @@ use message::{Fault, Kind, Origin};
 
 use super::super::Managed;
 use super::super::body::Members;
-use super::super::probe::{new_secret, new_subscription_id, now_ms};
+use super::super::probe::{new_secret, new_subscription_id};
 use super::super::wishes::Header;
 use super::{Operations, conflict, missing, not_written};
 use crate::event::EventId;
@@ -25,6 +25,7 @@ use crate::webhooks::subscriptions::headers::HeaderLine;
 use crate::webhooks::subscriptions::record::{Owner, RequestKey, SECRETS_MAX, Subscription};
 use crate::webhooks::subscriptions::registry::{Known, Refusal, Start};
 use crate::webhooks::subscriptions::{Changing, Reserving};
+use crate::webhooks::times::now_ms;
 
 /// How long a pause or its end may take, the note on the disk included.
 const PATIENCE: Duration = Duration::from_secs(10);
