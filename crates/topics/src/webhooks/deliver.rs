@@ -12,10 +12,10 @@ use steps::status_fault;
 use steps::store::StoreWriter;
 
 use super::attempts::{Attempt, redacted};
-use super::machine::{Outcome, Span, Why};
+use super::machine::{DeadLetterReason, Outcome, Span};
 use super::plan::{EndpointPlan, Outgoing};
 use super::post::Post;
-use super::reports::Letters;
+use super::reports::DeadLetters;
 use super::times::now_ms;
 use super::view::{Shown, ViewPlan, Viewer};
 use crate::frame::Kind;
@@ -46,13 +46,13 @@ pub(super) struct Report {
     pub outcome: Outcome,
     pub reason: Option<String>,
     /// The same where owners of the endpoint may read it.
-    pub told: Option<String>,
+    pub reason_for_owner: Option<String>,
     /// The status of the reply, where there was one.
     status: Option<u16>,
     /// What owners of the endpoint may see of it.
     shown: Bytes,
     /// The dead letters that its events have become.
-    pub letters: Option<Letters>,
+    pub dead_letters: Option<DeadLetters>,
 }
 
 /// Events of one request, up to so many bytes: a change of the view may have made those of a batch
@@ -98,10 +98,10 @@ impl From<Outcome> for Report {
         Self {
             outcome,
             reason: None,
-            told: None,
+            reason_for_owner: None,
             status: None,
             shown: Bytes::new(),
-            letters: None,
+            dead_letters: None,
         }
     }
 }
@@ -109,15 +109,15 @@ impl From<Outcome> for Report {
 impl Report {
     /// So many events have become the dead letter of this id.
     fn kept((id, count): (String, u64), reason: String, store: Option<&str>) -> Self {
-        let letters = Letters {
+        let dead_letters = DeadLetters {
             count,
             event: id,
             reason,
             store: store.map(str::to_owned),
         };
         Self {
-            letters: Some(letters),
-            ..Outcome::Kept.into()
+            dead_letters: Some(dead_letters),
+            ..Outcome::DeadLetterStored.into()
         }
     }
 }
@@ -209,18 +209,23 @@ impl Parcel {
     }
 
     /// Keeps the events as a dead letter.
-    pub async fn bury(mut self, why: Why, reason: &str, services: &dyn Services) -> Report {
+    pub async fn store_dead_letter(
+        mut self,
+        why: DeadLetterReason,
+        reason: &str,
+        services: &dyn Services,
+    ) -> Report {
         if self.plan.websub().is_some() {
             // The subscriber has refused it as often as it is asked; it gets the next content.
             let count = self.span.count as u64;
             self.plan
                 .state
                 .counts
-                .letters
+                .dead_letters
                 .fetch_add(count, Ordering::Relaxed);
-            return Outcome::Kept.into();
+            return Outcome::DeadLetterStored.into();
         }
-        let letter = match self.letter(why, reason, services).await {
+        let letter = match self.dead_letter(why, reason, services).await {
             Ok(letter) => letter,
             Err(outcome) => return outcome.into(),
         };
@@ -234,16 +239,16 @@ impl Parcel {
         let counts = &plan.state.counts;
         if plan.is_of_user() {
             return self
-                .bury_of_user((why, letter), (&id, &reason), services)
+                .store_dead_letter_of_user((why, letter), (&id, &reason), services)
                 .await;
         }
         let count = self.span.count as u64;
-        let Some(store) = &plan.letters else {
+        let Some(store) = &plan.dead_letters else {
             tracing::error!(
                 target: "topics", topic, endpoint, id, reason,
                 "a webhook does not get an event, which is kept nowhere"
             );
-            counts.letters.fetch_add(count, Ordering::Relaxed);
+            counts.dead_letters.fetch_add(count, Ordering::Relaxed);
             return Report::kept((id, count), reason, None);
         };
         let name = store.name();
@@ -253,7 +258,7 @@ impl Parcel {
                     target: "topics", topic, endpoint, id, reason, store = name,
                     "a webhook does not get an event: it is a dead letter"
                 );
-                counts.letters.fetch_add(count, Ordering::Relaxed);
+                counts.dead_letters.fetch_add(count, Ordering::Relaxed);
                 Report::kept((id, count), reason, Some(name))
             }
             Err(fault) => {
@@ -262,7 +267,7 @@ impl Parcel {
                     target: "topics", topic, endpoint, id, reason, store = name, error,
                     "a dead letter cannot be kept: the webhook waits"
                 );
-                Outcome::NotKept.into()
+                Outcome::DeadLetterNotStored.into()
             }
         }
     }
@@ -270,18 +275,18 @@ impl Parcel {
 
 impl Parcel {
     /// The events as a dead letter.
-    async fn letter(
+    async fn dead_letter(
         &mut self,
-        why: Why,
+        why: DeadLetterReason,
         reason: &str,
         services: &dyn Services,
     ) -> Result<Request, Outcome> {
-        if why == Why::Refused {
+        if why == DeadLetterReason::Refused {
             let post = self.post(true, services).await?;
-            return Ok(post.letter(&self.plan, reason));
+            return Ok(post.dead_letter(&self.plan, reason));
         }
         let shown = self.take_shown(services).await?;
-        let failed = |it: &Rc<Shown>| Post::failed_letter(&self.plan, it);
+        let failed = |it: &Rc<Shown>| Post::failed_dead_letter(&self.plan, it);
         // Where there is none it does not fail any more.
         shown.iter().find_map(failed).ok_or(Outcome::Lost)
     }
@@ -289,18 +294,18 @@ impl Parcel {
     /// Keeps the events of a webhook that a user has made as a dead letter. What its owner can do
     /// to it must not concern others: what its own expression fails on is not kept, and a store
     /// that is full loses the letter instead of having webhooks wait. Its owner is told.
-    async fn bury_of_user(
+    async fn store_dead_letter_of_user(
         &self,
-        (why, letter): (Why, Request),
+        (why, letter): (DeadLetterReason, Request),
         (id, reason): (&str, &str),
         services: &dyn Services,
     ) -> Report {
         let state = &self.plan.state;
         let (topic, endpoint) = (&*state.topic, &*state.name);
-        let store = self.plan.letters.as_ref();
+        let store = self.plan.dead_letters.as_ref();
         let kept = match (why, store) {
-            (Why::Expression, _) | (_, None) => false,
-            (Why::Refused, Some(store)) => {
+            (DeadLetterReason::Expression, _) | (_, None) => false,
+            (DeadLetterReason::Refused, Some(store)) => {
                 let kept = store.append(String::new(), letter, services).await;
                 if let Err(fault) = &kept {
                     let error = fault.to_string();
@@ -318,7 +323,7 @@ impl Parcel {
             Err(_) => Vec::new(),
         };
         let shown = redacted(reason.as_bytes(), &secrets);
-        if let (Why::Expression, Some(attempts)) = (why, &self.plan.attempts) {
+        if let (DeadLetterReason::Expression, Some(attempts)) = (why, &self.plan.attempts) {
             let attempt = Attempt {
                 at_ms: now_ms(services),
                 kind: Some(Kind::Error),
@@ -332,7 +337,7 @@ impl Parcel {
         }
         state.set_trouble(&format!("it has not got the event {id}: {shown}"));
         let count = self.span.count as u64;
-        state.counts.letters.fetch_add(count, Ordering::Relaxed);
+        state.counts.dead_letters.fetch_add(count, Ordering::Relaxed);
         let store = store.filter(|_| kept).map(StoreWriter::name);
         Report::kept((id.to_owned(), count), shown.into(), store)
     }
@@ -354,15 +359,15 @@ async fn send(plan: &EndpointPlan, post: &Post, services: &dyn Services) -> Repo
             let report = Report {
                 outcome: Outcome::Down { retry_after: None },
                 reason: Some(reason),
-                told: None,
+                reason_for_owner: None,
                 status: None,
                 shown: Bytes::from_static(b"the URL may not be called"),
-                letters: None,
+                dead_letters: None,
             };
             (report, Vec::new())
         }
     };
-    report.told = match (plan.is_of_user(), report.status) {
+    report.reason_for_owner = match (plan.is_of_user(), report.status) {
         // Its log has where the address leads that the user has chosen.
         (true, None) => {
             let shown = redacted(&report.shown, &secrets);
@@ -415,10 +420,10 @@ async fn call(
         None => Report {
             outcome: Outcome::Down { retry_after: None },
             reason: Some("time-out".to_owned()),
-            told: None,
+            reason_for_owner: None,
             status: None,
             shown: Bytes::from_static(b"time-out"),
-            letters: None,
+            dead_letters: None,
         },
     }
 }
@@ -434,11 +439,11 @@ fn judge(replied: Result<Reply, Fault>, services: &dyn Services) -> Report {
                     retry_after: fault.retry_after.map(micros),
                 },
                 reason: Some(fault.to_string()),
-                told: None,
+                reason_for_owner: None,
                 status: None,
                 // Without what the log has of the address.
                 shown: fault.detail.as_bytes().to_vec().into(),
-                letters: None,
+                dead_letters: None,
             };
         }
     };
@@ -474,10 +479,10 @@ fn judge(replied: Result<Reply, Fault>, services: &dyn Services) -> Report {
     Report {
         outcome,
         reason: Some(reason),
-        told: None,
+        reason_for_owner: None,
         status,
         shown,
-        letters: None,
+        dead_letters: None,
     }
 }
 

@@ -30,7 +30,7 @@ use self::hosts::Hosts;
 use self::inbox::{Inbox, Message};
 use self::passing::Passing;
 use super::deliver::{self, Page, Parcel, Report};
-use super::machine::{Action, Now, Span, Why};
+use super::machine::{Action, DeadLetterReason, Now, Span};
 use super::manage::Managed;
 use super::plan::EndpointPlan;
 use super::roster::Arrivals;
@@ -300,7 +300,7 @@ impl Driver {
                 self.has_ended(at);
                 let tells = self.topic.reports_to().is_some();
                 if let Some(entry) = self.entries.get_mut(at) {
-                    entry.add_letters(report.letters.clone().filter(|_| tells));
+                    entry.add_dead_letters(report.dead_letters.clone().filter(|_| tells));
                     entry.finished((number, report), now, services.chance());
                 }
                 self.wake(at);
@@ -399,9 +399,9 @@ impl Driver {
                     self.has_begun(at);
                     self.send_gap(at, (number, span), services);
                 }
-                Action::Bury { number, span, why } => {
+                Action::DeadLetter { number, span, why } => {
                     self.has_begun(at);
-                    self.bury(at, (number, span), why, services);
+                    self.store_dead_letter(at, (number, span), why, services);
                 }
                 // What it has been told may have made it want more.
                 _ if entry.wanted().is_some() => {}
@@ -521,7 +521,13 @@ impl Driver {
         });
     }
 
-    fn bury(&mut self, at: usize, (number, span): (u64, Span), why: Why, services: &dyn Services) {
+    fn store_dead_letter(
+        &mut self,
+        at: usize,
+        (number, span): (u64, Span),
+        why: DeadLetterReason,
+        services: &dyn Services,
+    ) {
         let Some(entry) = self.entries.get_mut(at) else {
             return;
         };
@@ -530,7 +536,7 @@ impl Driver {
         let fallback = Message::aborted(at, number);
         self.inbox.spawn(services, fallback, move |services| {
             Box::pin(async move {
-                let report = parcel.bury(why, &reason, services).await;
+                let report = parcel.store_dead_letter(why, &reason, services).await;
                 Message::Finished(at, number, report)
             })
         });

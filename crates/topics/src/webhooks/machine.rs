@@ -25,14 +25,14 @@ use serde::{Deserialize, Serialize};
 pub(crate) use self::backoff::Backoff;
 use self::backoff::Throttled;
 use self::queue::{Content, Due, Pending};
-use self::record::Kept;
+use self::record::AttemptState;
 pub(crate) use self::record::{Disabled, Down, Record, Stopped};
 pub use self::replay::Range;
 
 /// How far beyond the cursor events are looked at.
 pub(super) const WINDOW: u64 = 1024;
-/// How long it takes until a dead letter is tried again that could not be kept.
-const LETTER_PAUSE: u64 = 5_000_000;
+/// How long it takes until a dead letter is tried again that its store has not taken.
+const DEAD_LETTER_PAUSE: u64 = 5_000_000;
 
 /// The time: since some moment, in microseconds, and of day, in milliseconds since 1970.
 #[derive(Clone, Copy, Debug, Default)]
@@ -125,8 +125,12 @@ pub(super) enum Action {
     /// Tell the receiver that these events are gone from the log; of how many events that is not
     /// known when `count` is 0.
     SendGap { number: u64, span: Span },
-    /// Keep these events as a dead letter.
-    Bury { number: u64, span: Span, why: Why },
+    /// Store these events as a dead letter.
+    DeadLetter {
+        number: u64,
+        span: Span,
+        why: DeadLetterReason,
+    },
     /// Have the record written now: the bounds of a batch must not be other ones after a crash.
     Note,
     /// Nothing, until something happens or it is that time.
@@ -135,7 +139,7 @@ pub(super) enum Action {
 
 /// Why events become a dead letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Why {
+pub(super) enum DeadLetterReason {
     /// The receiver has refused them as often as it is asked.
     Refused,
     /// An expression has failed.
@@ -154,10 +158,10 @@ pub(super) enum Outcome {
     Refused,
     /// The receiver wants nothing any more: 410.
     Gone,
-    /// The dead letter is kept.
-    Kept,
-    /// The dead letter could not be kept.
-    NotKept,
+    /// The dead letter is in its store.
+    DeadLetterStored,
+    /// The store has not taken the dead letter.
+    DeadLetterNotStored,
     /// The log does not have the events any more.
     Lost,
     /// A change has made the batch larger than requests may be: up to this event it is not.
@@ -215,7 +219,7 @@ pub(super) struct Machine {
     queue: VecDeque<Pending>,
     flights: Vec<Flight>,
     /// What is known of events that will be offered (again), by their first.
-    known: BTreeMap<u64, Kept>,
+    known: BTreeMap<u64, AttemptState>,
     number: u64,
     health: Health,
     stopped: Option<Stopped>,
@@ -344,10 +348,10 @@ impl Machine {
         let (content, key, bytes) = match item {
             Item::LeftOut => return self.mark_done(number, number),
             Item::Shown { bytes, key } => (Content::Events, key, bytes),
-            Item::Failed { key } => (Content::Letter(Why::Expression), key, 0),
+            Item::Failed { key } => (Content::DeadLetter(DeadLetterReason::Expression), key, 0),
         };
-        let content = match known.is_letter {
-            true => Content::Letter(Why::Refused),
+        let content = match known.is_dead_letter {
+            true => Content::DeadLetter(DeadLetterReason::Refused),
             false => content,
         };
         self.queue.push_back(Pending {
@@ -359,7 +363,7 @@ impl Machine {
         });
     }
 
-    fn known_batch(&self, number: u64) -> Option<(u64, Kept)> {
+    fn known_batch(&self, number: u64) -> Option<(u64, AttemptState)> {
         let (first, kept) = self.known.range(..=number).next_back()?;
         (kept.is_batch && kept.last >= number).then_some((*first, *kept))
     }
@@ -378,11 +382,11 @@ impl Machine {
     }
 
     /// An event of a batch that has been begun before.
-    fn offer_to_batch(&mut self, (first, batch): (u64, Kept), item: Item, now: Now) {
+    fn offer_to_batch(&mut self, (first, batch): (u64, AttemptState), item: Item, now: Now) {
         let number = self.end;
         if self.queue.back().is_none_or(|it| it.first != first) {
-            let content = match batch.is_letter {
-                true => Content::Letter(Why::Refused),
+            let content = match batch.is_dead_letter {
+                true => Content::DeadLetter(DeadLetterReason::Refused),
                 false => Content::Events,
             };
             self.queue.push_back(Pending {
@@ -400,7 +404,7 @@ impl Machine {
             // Only another expression than before gets here. What cannot be sent is kept by itself.
             self.cut_incomplete(number - 1);
             self.known.remove(&first);
-            let failed = (Content::Letter(Why::Expression), key, 0);
+            let failed = (Content::DeadLetter(DeadLetterReason::Expression), key, 0);
             return self.queue.push_back(Pending::one(number, failed));
         }
         if let (Some(back), Item::Shown { bytes, .. }) = (self.queue.back_mut(), item) {
@@ -472,7 +476,7 @@ impl Machine {
             // What the view leaves out of it is done already.
             let first = (last + 1..=batch.last).find(|it| !self.is_done(*it));
             let first = first.unwrap_or(batch.last);
-            self.known.insert(first, Kept { version, ..batch });
+            self.known.insert(first, AttemptState { version, ..batch });
         }
     }
 
@@ -486,18 +490,18 @@ impl Machine {
                 return Action::Wait(None);
             }
         }
-        self.tell_unknown();
+        self.announce_unknown_gap();
         let (found, later) = self.candidate(now);
         let Some(index) = found else {
             let has_room = self.flights.len() < self.policy.concurrent;
             self.is_hungry = has_room && self.policy.order != Order::All;
             return Action::Wait(later);
         };
-        if let Some(Content::Letter(why)) = self.queue.get(index).map(|it| it.content) {
-            return self.begin_letter(index, why);
+        if let Some(Content::DeadLetter(why)) = self.queue.get(index).map(|it| it.content) {
+            return self.begin_dead_letter(index, why);
         }
         if let Health::Down(_, until) = self.health {
-            if self.flights.iter().any(|it| !it.pending.is_letter()) {
+            if self.flights.iter().any(|it| !it.pending.is_dead_letter()) {
                 return Action::Wait(None);
             }
             if now.us < until {
@@ -513,11 +517,11 @@ impl Machine {
         self.begin(index, now)
     }
 
-    fn tell_unknown(&mut self) {
-        let is_it = |it: &Pending| it.content == Content::Unknown;
+    fn announce_unknown_gap(&mut self) {
+        let is_it = |it: &Pending| it.content == Content::UnknownGap;
         let is_told = |it: &Flight| is_it(&it.pending);
         if self.misses && !self.queue.iter().any(is_it) && !self.flights.iter().any(is_told) {
-            let content = (Content::Unknown, None, 0);
+            let content = (Content::UnknownGap, None, 0);
             self.queue.push_front(Pending {
                 count: 0,
                 ..Pending::one(self.cursor, content)
@@ -632,13 +636,13 @@ impl Machine {
         }
     }
 
-    fn begin_letter(&mut self, index: usize, why: Why) -> Action {
+    fn begin_dead_letter(&mut self, index: usize, why: DeadLetterReason) -> Action {
         let Some(pending) = self.queue.remove(index) else {
             return Action::Wait(None);
         };
         let span = pending.span();
         let number = self.take_off(pending, false);
-        Action::Bury { number, span, why }
+        Action::DeadLetter { number, span, why }
     }
 
     fn take_off(&mut self, pending: Pending, is_probe: bool) -> u64 {
@@ -688,12 +692,12 @@ impl Machine {
                 self.settle(&flight);
                 self.is_up(now);
             }
-            Outcome::Kept => {
+            Outcome::DeadLetterStored => {
                 self.has_base = false;
                 self.settle(&flight);
             }
-            Outcome::NotKept => {
-                let at = now.us + LETTER_PAUSE;
+            Outcome::DeadLetterNotStored => {
+                let at = now.us + DEAD_LETTER_PAUSE;
                 self.put_back(Pending {
                     at,
                     ..flight.pending

@@ -30,7 +30,7 @@ pub(crate) struct EndpointPlan {
     /// How long one request may take.
     pub timeout: Duration,
     /// Where dead letters go; without one they are lost, which is logged.
-    pub letters: Option<StoreWriter>,
+    pub dead_letters: Option<StoreWriter>,
     /// Where it is kept what endpoints have answered, for those who may see it.
     pub attempts: Option<Arc<Attempts>>,
     /// Where it begins when it is new.

@@ -253,7 +253,7 @@ impl Post {
     }
 
     /// The dead letter that it becomes.
-    pub fn letter(self, plan: &EndpointPlan, reason: &str) -> Request {
+    pub fn dead_letter(self, plan: &EndpointPlan, reason: &str) -> Request {
         let mut headers = self.headers(plan);
         headers.append("webhook-id", &*self.id);
         let parameters = [
@@ -271,7 +271,7 @@ impl Post {
     }
 
     /// The dead letter of an event that an expression has failed on: the event as it is.
-    pub fn failed_letter(plan: &EndpointPlan, shown: &Shown) -> Option<Request> {
+    pub fn failed_dead_letter(plan: &EndpointPlan, shown: &Shown) -> Option<Request> {
         let (reason, document) = shown.failed()?;
         let post = Self {
             id: shown.id.to_string(),
@@ -281,6 +281,6 @@ impl Post {
             body: document.clone(),
             batch: None,
         };
-        Some(post.letter(plan, reason))
+        Some(post.dead_letter(plan, reason))
     }
 }

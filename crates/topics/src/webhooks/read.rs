@@ -30,9 +30,9 @@ use crate::topic::Topic;
 use crate::view::Mode;
 
 /// Where dead letters of topics on the disk go when nothing is said.
-pub(super) const LETTERS: &str = "webhook-dead-letters";
+pub(super) const DEAD_LETTERS: &str = "webhook-dead-letters";
 /// The same for those of webhooks that users have made: they must not take the room of others.
-pub(super) const USER_LETTERS: &str = "webhook-user-dead-letters";
+pub(super) const USER_DEAD_LETTERS: &str = "webhook-user-dead-letters";
 /// How much a store of dead letters may have.
 pub(super) const ROOM: Room = Room {
     count: 1_000_000,
@@ -117,11 +117,11 @@ impl Reading<'_> {
             reserved: post::RESERVED,
         };
         let target = CallTarget::read(target, (connections, report));
-        let letters = match &config.dead_letters {
+        let dead_letters = match &config.dead_letters {
             Some(store) => Some(StoreWriter::read(store, ROOM, (states, report))?),
             None => {
                 let is_on_disk = self.topic.settings().durability == Durability::Disk;
-                is_on_disk.then(|| StoreWriter::of(LETTERS, ROOM, states))
+                is_on_disk.then(|| StoreWriter::of(DEAD_LETTERS, ROOM, states))
             }
         };
         let of = (self.topic.name(), self.topic.slot());
@@ -134,7 +134,7 @@ impl Reading<'_> {
             },
             attempts: Some(Attempts::of(states)),
             timeout,
-            letters,
+            dead_letters,
             start: config.start,
             state: EndpointState::of(of, name, states),
         })

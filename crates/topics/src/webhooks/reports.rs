@@ -41,7 +41,7 @@ pub(super) struct ReportEvent {
 
 /// Dead letters that the topic has not been told of.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Letters {
+pub(super) struct DeadLetters {
     /// How many events have become dead letters.
     pub count: u64,
     /// The id of the last one, or of the last batch.
@@ -54,7 +54,7 @@ pub(super) struct Letters {
 /// What the topic has not been told of an endpoint.
 #[derive(Debug, Default)]
 pub(super) struct Reports {
-    letters: Option<Letters>,
+    dead_letters: Option<DeadLetters>,
     /// Events that are gone.
     gap: Option<Span>,
     /// Which events these are, as far as that is known, in order: first and last of each run. A gap
@@ -72,9 +72,9 @@ pub(super) struct Reports {
 
 impl Reports {
     /// These have become dead letters.
-    pub fn add_letters(&mut self, new: Letters) {
-        let before = self.letters.take().map_or(0, |it| it.count);
-        self.letters = Some(Letters {
+    pub fn add_dead_letters(&mut self, new: DeadLetters) {
+        let before = self.dead_letters.take().map_or(0, |it| it.count);
+        self.dead_letters = Some(DeadLetters {
             count: before + new.count,
             ..new
         });
@@ -124,7 +124,7 @@ impl Reports {
     /// When an event may be published, if one waits besides those that `has_stop` means.
     pub fn due(&self, has_stop: bool) -> Option<u64> {
         let waits =
-            has_stop || self.letters.is_some() || self.gap.is_some() || self.unsent.is_some();
+            has_stop || self.dead_letters.is_some() || self.gap.is_some() || self.unsent.is_some();
         (waits && !self.is_under_way).then_some(self.next)
     }
 
@@ -147,7 +147,7 @@ impl Reports {
                     self.missing.clear();
                     Some(subject.gap(gap, id))
                 }
-                (None, None) => self.letters.take().map(|it| subject.letters(&it)),
+                (None, None) => self.dead_letters.take().map(|it| subject.dead_letters(&it)),
             },
         };
         self.is_under_way = made.is_some();
@@ -262,12 +262,12 @@ impl Subject<'_> {
         }
     }
 
-    fn letters(&self, letters: &Letters) -> ReportEvent {
+    fn dead_letters(&self, dead_letters: &DeadLetters) -> ReportEvent {
         let more = [
-            ("event", letters.event.as_str().into()),
-            ("count", letters.count.into()),
-            ("reason", secret::redact(&letters.reason).into()),
-            ("store", letters.store.clone().into()),
+            ("event", dead_letters.event.as_str().into()),
+            ("count", dead_letters.count.into()),
+            ("reason", secret::redact(&dead_letters.reason).into()),
+            ("store", dead_letters.store.clone().into()),
         ];
         let body = text(&self.event("webhook.dead_letter", self.now_ms, &more));
         ReportEvent {
@@ -301,8 +301,8 @@ mod tests {
         }
     }
 
-    fn letters(count: u64, event: &str) -> Letters {
-        Letters {
+    fn dead_letters(count: u64, event: &str) -> DeadLetters {
+        DeadLetters {
             count,
             event: event.to_owned(),
             reason: "status 404".to_owned(),
@@ -323,9 +323,9 @@ mod tests {
     fn dead_letters_that_come_meanwhile_are_counted() {
         let mut reports = Reports::default();
         assert_eq!(reports.due(false), None);
-        reports.add_letters(letters(1, "1-1"));
-        reports.add_letters(letters(3, "1-5"));
-        assert_eq!(reports.letters, Some(letters(4, "1-5")));
+        reports.add_dead_letters(dead_letters(1, "1-1"));
+        reports.add_dead_letters(dead_letters(3, "1-5"));
+        assert_eq!(reports.dead_letters, Some(dead_letters(4, "1-5")));
         assert_eq!(reports.due(false), Some(0));
         reports.is_under_way = true;
         assert_eq!(reports.due(false), None, "one at a time");
@@ -400,7 +400,7 @@ mod tests {
     #[test]
     fn what_is_left_of_a_wait_is_waited_for_by_the_next_driver() {
         let mut reports = Reports::default();
-        reports.add_letters(letters(1, "1-1"));
+        reports.add_dead_letters(dead_letters(1, "1-1"));
         reports.published(None, (20, true));
         reports.stop_clock(20 + USER_PACE - 7);
         reports.start_clock(1000);

@@ -114,7 +114,7 @@ pub(crate) struct Counts {
     pub delivered: AtomicU64,
     pub failed: AtomicU64,
     pub refused: AtomicU64,
-    pub letters: AtomicU64,
+    pub dead_letters: AtomicU64,
     pub gaps: AtomicU64,
 }
 
@@ -131,7 +131,7 @@ impl Counts {
             &self.delivered,
             &self.failed,
             &self.refused,
-            &self.letters,
+            &self.dead_letters,
             &self.gaps,
         ]
     }
@@ -372,8 +372,8 @@ impl EndpointState {
             }
             Outcome::Refused => self.is_proven.store(true, Ordering::Relaxed),
             Outcome::Down { .. } | Outcome::Gone => self.is_proven.store(false, Ordering::Relaxed),
-            Outcome::Kept
-            | Outcome::NotKept
+            Outcome::DeadLetterStored
+            | Outcome::DeadLetterNotStored
             | Outcome::Lost
             | Outcome::TooLarge { .. }
             | Outcome::Aborted => {}
@@ -505,7 +505,7 @@ impl State for EndpointState {
             Measure::count(
                 "webhook_dead_letters_total",
                 "Events that have become dead letters.",
-                &counts.letters,
+                &counts.dead_letters,
             ),
             Measure::count(
                 "webhook_missed_total",

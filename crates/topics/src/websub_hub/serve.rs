@@ -167,7 +167,7 @@ fn make(hub: &Arc<HubTopic>) -> Make {
                 gone: gone(&hub, subscribed),
             }),
             timeout: hub.timeout,
-            letters: None,
+            dead_letters: None,
             attempts: None,
             start: Start::Latest,
         })

@@ -234,7 +234,7 @@ impl State for Subscriptions {
             Measure::count(
                 "websub_hub_dropped_total",
                 "Content that a subscriber has refused as often as it is asked.",
-                &counts.letters,
+                &counts.dead_letters,
             ),
             Measure::count(
                 "websub_hub_missed_total",

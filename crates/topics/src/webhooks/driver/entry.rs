@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 
 use super::super::machine::{Action, Machine, Notice, Now, Outcome, Range, Span, Stopped};
 use super::super::plan::{EndpointPlan, Subscriber};
-use super::super::reports::{Letters, Reports};
+use super::super::reports::{DeadLetters, Reports};
 use super::super::state::{Bell, Command, EndpointState, Stored};
 use super::super::view::Shown;
 use super::held::Held;
@@ -83,7 +83,7 @@ pub(super) struct Entry {
     /// Why something has failed last, as logs say it.
     last_failure: Option<String>,
     /// The same as owners and the operational topic are told it.
-    pub last_told: Option<String>,
+    pub last_failure_for_owner: Option<String>,
     /// Why requests have been refused last, by their first event: others fail meanwhile.
     refusals: BTreeMap<u64, String>,
     /// What the operational topic is told of it, once there is something.
@@ -115,7 +115,7 @@ impl Entry {
             timer: None,
             asked: Vec::new(),
             last_failure: None,
-            last_told: None,
+            last_failure_for_owner: None,
             refusals: BTreeMap::new(),
             reports: None,
             recorded: u64::MAX,
@@ -331,9 +331,9 @@ impl Entry {
     }
 
     /// The same of dead letters.
-    pub fn add_letters(&mut self, letters: Option<Letters>) {
-        if let Some(letters) = letters {
-            self.reports.get_or_insert_default().add_letters(letters);
+    pub fn add_dead_letters(&mut self, dead_letters: Option<DeadLetters>) {
+        if let Some(dead_letters) = dead_letters {
+            self.reports.get_or_insert_default().add_dead_letters(dead_letters);
         }
     }
 
@@ -347,7 +347,7 @@ impl Entry {
     pub fn finished(&mut self, (number, report): (u64, Report), now: Now, random: f64) {
         if report.reason.is_some() {
             self.last_failure = report.reason;
-            self.last_told.clone_from(&report.told);
+            self.last_failure_for_owner.clone_from(&report.reason_for_owner);
         }
         let Some(machine) = &mut self.machine else {
             return;
@@ -356,19 +356,19 @@ impl Entry {
         if let Some(first) = machine.first_of(number)
             && report.outcome == Outcome::Refused
         {
-            self.refusals.insert(first, report.told.unwrap_or_default());
+            self.refusals.insert(first, report.reason_for_owner.unwrap_or_default());
         }
         machine.finished(number, report.outcome, now, random);
         self.refusals.retain(|first, _| !machine.is_done(*first));
         let notices = machine.take_notices();
         for notice in notices {
-            self.tell(notice);
+            self.log_notice(notice);
         }
     }
 
-    fn tell(&self, notice: Notice) {
+    fn log_notice(&self, notice: Notice) {
         if let Some(subscriber) = self.plan.websub() {
-            return self.tell_hub(subscriber, notice);
+            return self.log_hub_notice(subscriber, notice);
         }
         let (topic, endpoint) = (&*self.plan.state.topic, &*self.plan.state.name);
         let reason = self.last_failure.as_deref().unwrap_or_default();
@@ -410,7 +410,7 @@ impl Entry {
 
     /// The same of a subscription to a hub. Strangers subscribe, so what becomes of each is worth a
     /// line to those who look for it only; counters have the rest.
-    fn tell_hub(&self, subscriber: &Subscriber, notice: Notice) {
+    fn log_hub_notice(&self, subscriber: &Subscriber, notice: Notice) {
         if notice == Notice::Disabled(Stopped::Gone) {
             (subscriber.gone)();
         }

@@ -95,7 +95,7 @@ impl Entry {
         let subject = Subject {
             plan: &self.plan,
             now_ms: now.wall_ms,
-            failure: self.last_told.as_deref().unwrap_or_default(),
+            failure: self.last_failure_for_owner.as_deref().unwrap_or_default(),
         };
         let reports = self.reports.get_or_insert_default();
         reports.take(&subject, stop, |it| topic.id(it))

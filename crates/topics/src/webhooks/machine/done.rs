@@ -7,7 +7,7 @@ impl Machine {
     /// Marks the events of a request that has been delivered, or has become a dead letter, as done.
     pub(super) fn settle(&mut self, flight: &Flight) {
         let pending = &flight.pending;
-        if pending.content == Content::Unknown {
+        if pending.content == Content::UnknownGap {
             // It has no events. Its bounds are the cursor of its time, and a replay may have asked
             // for that event meanwhile.
             self.misses = false;

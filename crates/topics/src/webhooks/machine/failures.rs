@@ -1,7 +1,7 @@
 //! What becomes of an event that an endpoint has refused or could not take, and of the endpoint.
 
 use super::queue::Content;
-use super::{Disabled, Down, Flight, Health, Machine, Notice, Now, Stopped, Why};
+use super::{DeadLetterReason, Disabled, Down, Flight, Health, Machine, Notice, Now, Stopped};
 
 impl Machine {
     pub(super) fn refused(&mut self, flight: Flight, now: Now, random: f64) {
@@ -16,7 +16,7 @@ impl Machine {
         pending.tries = tries;
         self.notices.push(Notice::Refused { tries, is_last });
         match is_last {
-            true => pending.content = Content::Letter(Why::Refused),
+            true => pending.content = Content::DeadLetter(DeadLetterReason::Refused),
             false => pending.at = now.us + self.policy.backoff.wait(tries, None, random),
         }
         self.put_back(pending);

@@ -1,7 +1,7 @@
 //! What waits to be sent to an endpoint.
 
-use super::record::Kept;
-use super::{Span, Why};
+use super::record::AttemptState;
+use super::{DeadLetterReason, Span};
 
 /// What is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,9 +10,9 @@ pub(super) enum Content {
     /// That events are missing.
     Gap,
     /// That nobody knows how many are.
-    Unknown,
+    UnknownGap,
     /// Nothing: it becomes a dead letter.
-    Letter(Why),
+    DeadLetter(DeadLetterReason),
 }
 
 /// Events that are sent in one request, or a gap, or a dead letter.
@@ -76,13 +76,13 @@ impl Pending {
         }
     }
 
-    pub fn is_letter(&self) -> bool {
-        matches!(self.content, Content::Letter(_))
+    pub fn is_dead_letter(&self) -> bool {
+        matches!(self.content, Content::DeadLetter(_))
     }
 
     /// Whether it tells of missing events.
     pub fn is_gap(&self) -> bool {
-        matches!(self.content, Content::Gap | Content::Unknown)
+        matches!(self.content, Content::Gap | Content::UnknownGap)
     }
 
     /// Whether it may become a part of a batch. An event that has been refused alone, before the
@@ -92,15 +92,15 @@ impl Pending {
     }
 
     /// What has to be remembered of it, if anything.
-    pub fn kept(&self) -> Option<Kept> {
-        let is_letter = self.content == Content::Letter(Why::Refused);
-        let is_plain = self.tries == 0 && !self.is_fixed && !is_letter;
-        (!is_plain && !self.is_gap()).then_some(Kept {
+    pub fn attempt_state(&self) -> Option<AttemptState> {
+        let is_dead_letter = self.content == Content::DeadLetter(DeadLetterReason::Refused);
+        let is_plain = self.tries == 0 && !self.is_fixed && !is_dead_letter;
+        (!is_plain && !self.is_gap()).then_some(AttemptState {
             last: self.last,
             tries: self.tries,
             at: self.at,
             is_batch: self.is_fixed,
-            is_letter,
+            is_dead_letter,
             version: self.version,
         })
     }

@@ -47,12 +47,12 @@ pub(crate) struct Down {
 
 /// What is known of events beyond the cursor. The time is in microseconds of [`Now::us`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Kept {
+pub(super) struct AttemptState {
     pub last: u64,
     pub tries: u32,
     pub at: u64,
     pub is_batch: bool,
-    pub is_letter: bool,
+    pub is_dead_letter: bool,
     /// The version of the record that has the bounds of the batch.
     pub version: u64,
 }
@@ -95,8 +95,8 @@ pub(crate) struct Begun {
     pub at: u64,
     #[serde(default, skip_serializing_if = "is_false")]
     pub is_batch: bool,
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub is_letter: bool,
+    #[serde(default, rename = "is_letter", skip_serializing_if = "is_false")]
+    pub is_dead_letter: bool,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde wants it so")]
@@ -153,12 +153,12 @@ impl Machine {
             .iter()
             .filter(|it| it.last > cursor && it.first <= it.last);
         let known = begun.map(|it| {
-            let kept = Kept {
+            let kept = AttemptState {
                 last: it.last,
                 tries: u32::try_from(it.tries).unwrap_or(u32::MAX),
                 at: now.to_us(it.at, longest),
                 is_batch: it.is_batch,
-                is_letter: it.is_letter,
+                is_dead_letter: it.is_dead_letter,
                 version: 0,
             };
             (it.first.max(cursor + 1), kept)
@@ -203,10 +203,10 @@ impl Machine {
 
     /// What has to be noted beside the cursor, and which version of it that is.
     pub fn record(&self, now: Now) -> (Record, u64) {
-        let mut kept: BTreeMap<u64, Kept> = self.known.clone();
+        let mut kept: BTreeMap<u64, AttemptState> = self.known.clone();
         let flights = self.flights.iter().map(|Flight { pending, .. }| pending);
         for pending in self.queue.iter().chain(flights) {
-            if let Some(known) = pending.kept() {
+            if let Some(known) = pending.attempt_state() {
                 kept.insert(pending.first, known);
             }
         }
@@ -216,7 +216,7 @@ impl Machine {
             tries: kept.tries.into(),
             at: now.to_wall(kept.at),
             is_batch: kept.is_batch,
-            is_letter: kept.is_letter,
+            is_dead_letter: kept.is_dead_letter,
         });
         let (down, until) = match self.health {
             Health::Up => (None, 0),

@@ -33,7 +33,7 @@ struct UnderWay {
     number: u64,
     span: Span,
     is_gap: bool,
-    is_letter: bool,
+    is_dead_letter: bool,
 }
 
 /// An endpoint with its log and its receiver.
@@ -139,18 +139,18 @@ impl World {
                     number,
                     span,
                     is_gap: true,
-                    is_letter: false,
+                    is_dead_letter: false,
                 }),
-                Action::Bury { number, span, .. } => self.under_way.push(UnderWay {
+                Action::DeadLetter { number, span, .. } => self.under_way.push(UnderWay {
                     number,
                     span,
                     is_gap: false,
-                    is_letter: true,
+                    is_dead_letter: true,
                 }),
                 Action::Note => self.write(),
                 Action::Wait(_) => break,
             }
-            let sent = self.under_way.iter().filter(|it| !it.is_letter).count();
+            let sent = self.under_way.iter().filter(|it| !it.is_dead_letter).count();
             assert!(sent <= self.policy.concurrent, "{sent} at a time");
         }
     }
@@ -210,7 +210,7 @@ impl World {
             number,
             span,
             is_gap: false,
-            is_letter: false,
+            is_dead_letter: false,
         });
     }
 
@@ -223,14 +223,14 @@ impl World {
             number,
             span,
             is_gap,
-            is_letter,
+            is_dead_letter,
         } = self.under_way.swap_remove(at);
         let is_lost = span.first < self.first && !is_gap && self.random.bool();
-        let is_batch = !is_gap && !is_letter && span.first < span.last;
+        let is_batch = !is_gap && !is_dead_letter && span.first < span.last;
         let is_cut = !is_good && is_batch && self.random.u8(..8) == 0;
-        let outcome = match (is_letter, is_good, self.random.u8(..12)) {
-            (true, true, _) | (true, false, 0..9) => Outcome::Kept,
-            (true, false, _) => Outcome::NotKept,
+        let outcome = match (is_dead_letter, is_good, self.random.u8(..12)) {
+            (true, true, _) | (true, false, 0..9) => Outcome::DeadLetterStored,
+            (true, false, _) => Outcome::DeadLetterNotStored,
             _ if is_lost => Outcome::Lost,
             _ if is_cut => {
                 // After a crash it may have the bounds that it had.
@@ -250,10 +250,10 @@ impl World {
                 false => Outcome::Down { retry_after: None },
             },
         };
-        let is_settled = matches!(outcome, Outcome::Delivered | Outcome::Kept);
+        let is_settled = matches!(outcome, Outcome::Delivered | Outcome::DeadLetterStored);
         if is_settled {
             self.settled.extend(span.first..=span.last);
-            if !is_gap && !is_letter {
+            if !is_gap && !is_dead_letter {
                 self.taken.extend(span.first..=span.last);
             }
             self.bounds.remove(&span.first);
@@ -625,7 +625,7 @@ fn an_event_that_is_refused_becomes_a_dead_letter_and_the_next_goes_on() {
             assert_eq!(machine.poll(at(now - 1)), Action::Wait(Some(now)));
         }
     }
-    let Action::Bury { number, span, why } = machine.poll(at(now)) else {
+    let Action::DeadLetter { number, span, why } = machine.poll(at(now)) else {
         panic!("it is no dead letter");
     };
     assert_eq!((span.first, why), (1, Why::Refused));
@@ -634,7 +634,7 @@ fn an_event_that_is_refused_becomes_a_dead_letter_and_the_next_goes_on() {
         Action::Wait(None),
         "not before it is kept"
     );
-    machine.finished(number, Outcome::Kept, at(now), 0.0);
+    machine.finished(number, Outcome::DeadLetterStored, at(now), 0.0);
     assert_eq!(sent(machine.poll(at(now))).1, 2);
     let notices = machine.take_notices();
     let is_last = |tries| Notice::Refused {
@@ -810,8 +810,8 @@ fn a_document_is_whole_after_anything_that_was_not_applied() {
         machine.finished(number, Outcome::Refused, at(now), 0.0);
         match machine.poll(at(now)) {
             Action::Wait(Some(until)) => now = until,
-            Action::Bury { number, .. } => {
-                break machine.finished(number, Outcome::Kept, at(now), 0.0);
+            Action::DeadLetter { number, .. } => {
+                break machine.finished(number, Outcome::DeadLetterStored, at(now), 0.0);
             }
             other => panic!("{other:?}"),
         }
@@ -967,11 +967,11 @@ fn a_batch_ends_before_a_dead_letter_also_when_that_is_stored() {
     machine.offer(shown(), at(0));
     let (batch, span) = sent_as_noted(&mut machine, at(0));
     assert_eq!((span.first, span.last, span.count), (1, 1, 1));
-    let Action::Bury { number, span, .. } = machine.poll(at(0)) else {
+    let Action::DeadLetter { number, span, .. } = machine.poll(at(0)) else {
         panic!("it is no dead letter");
     };
     assert_eq!((span.first, span.last), (2, 2));
-    machine.finished(number, Outcome::Kept, at(0), 0.0);
+    machine.finished(number, Outcome::DeadLetterStored, at(0), 0.0);
     // What was under way is offered again, beside what is done.
     machine.finished(batch, Outcome::TooLarge { last: 1 }, at(0), 0.0);
     assert_eq!(machine.poll(at(0)), Action::Wait(None));

@@ -74,7 +74,7 @@ pub(crate) struct Managed {
     origins: Origins,
     policy: Arc<Policy>,
     timeout: Duration,
-    letters: Option<StoreWriter>,
+    dead_letters: Option<StoreWriter>,
     attempts: Arc<Attempts>,
     pace: Arc<Pace>,
     operators: Option<Operators>,
@@ -256,7 +256,7 @@ impl Managed {
                 host,
             }),
             timeout: self.timeout,
-            letters: self.letters.clone(),
+            dead_letters: self.dead_letters.clone(),
             attempts: Some(Arc::clone(&self.attempts)),
             start: Start::Latest,
         }

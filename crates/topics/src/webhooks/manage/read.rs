@@ -21,7 +21,7 @@ use crate::view::Mode;
 use crate::webhooks::attempts::Attempts;
 use crate::webhooks::machine::{Order, Policy};
 use crate::webhooks::plan::EndpointPlan;
-use crate::webhooks::read::{ROOM, USER_LETTERS, backoff, disable_after, retries, timeout};
+use crate::webhooks::read::{ROOM, USER_DEAD_LETTERS, backoff, disable_after, retries, timeout};
 use crate::webhooks::subscriptions::Subscriptions;
 
 /// What subscribers may wish, as the topic's `subscribe` says it.
@@ -68,9 +68,9 @@ pub(in crate::webhooks) fn read(
         drops: false,
     };
     let (concurrent_max, batch_max) = delivery_bounds(config, report);
-    let letters = match &config.dead_letters {
+    let dead_letters = match &config.dead_letters {
         Some(store) => StoreWriter::read(store, ROOM, (states, report)),
-        None => Some(StoreWriter::of(USER_LETTERS, ROOM, states)),
+        None => Some(StoreWriter::of(USER_DEAD_LETTERS, ROOM, states)),
     };
     let managed = Managed {
         subscriptions: Subscriptions::of((topic.name(), topic.slot()), states),
@@ -80,7 +80,7 @@ pub(in crate::webhooks) fn read(
         origins: Origins::new(UpstreamTls::default(), None),
         policy: Arc::new(policy),
         timeout: timeout(config.timeout.as_ref(), report),
-        letters,
+        dead_letters,
         attempts: Attempts::of(states),
         pace: Pace::of(states),
         operators: match operators {

@@ -492,7 +492,7 @@ fn measures(counts: &Counts, [active, down, paused]: [f64; 3]) -> Vec<Measure> {
         count(
             "webhook_subscriptions_dead_letters_total",
             "Events of subscriptions that have become dead letters.",
-            &counts.letters,
+            &counts.dead_letters,
         ),
         count(
             "webhook_subscriptions_missed_total",

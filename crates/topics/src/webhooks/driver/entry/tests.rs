@@ -72,7 +72,7 @@ fn entry(order: Order, batch: Option<Batch>) -> Entry {
         policy: Arc::clone(&policy),
         destination: Destination::WebSub(subscriber()),
         timeout: std::time::Duration::from_secs(1),
-        letters: None,
+        dead_letters: None,
         attempts: None,
         start: Start::Latest,
     };
@@ -181,7 +181,7 @@ fn what_is_done_is_not_held_when_it_comes_by_again() {
 fn failed(outcome: Outcome, reason: &str) -> Report {
     let mut report: Report = outcome.into();
     report.reason = Some(format!("{reason}, and what only logs have"));
-    report.told = Some(reason.to_owned());
+    report.reason_for_owner = Some(reason.to_owned());
     report
 }
 
@@ -194,18 +194,18 @@ fn a_dead_letter_has_the_reason_of_its_own_event() {
     entry.finished((one.0, refused), NOW, 0.0);
     let down = Outcome::Down { retry_after: None };
     entry.finished((other.0, failed(down, "time-out")), NOW, 0.0);
-    let Action::Bury { number, span, .. } = entry.next_action(NOW) else {
+    let Action::DeadLetter { number, span, .. } = entry.next_action(NOW) else {
         panic!("it is no dead letter");
     };
     assert_eq!(span.first, 1);
     assert_eq!(entry.refusal(1), "status 404");
-    assert_eq!(entry.last_told.as_deref(), Some("time-out"));
-    entry.finished((number, Outcome::Kept.into()), NOW, 0.0);
+    assert_eq!(entry.last_failure_for_owner.as_deref(), Some("time-out"));
+    entry.finished((number, Outcome::DeadLetterStored.into()), NOW, 0.0);
     assert!(entry.refusals.is_empty(), "it is not needed any more");
 }
 
-fn letters() -> Letters {
-    Letters {
+fn dead_letters() -> DeadLetters {
+    DeadLetters {
         count: 1,
         event: "1-1".to_owned(),
         reason: "status 404".to_owned(),
@@ -216,7 +216,7 @@ fn letters() -> Letters {
 #[test]
 fn what_has_not_been_told_of_it_is_left_to_the_one_that_serves_it_next() {
     let mut entry = entry(Order::All, None);
-    entry.add_letters(Some(letters()));
+    entry.add_dead_letters(Some(dead_letters()));
     assert!(entry.is_idle());
     entry.reports.as_mut().unwrap().is_under_way = true;
     assert!(!entry.is_idle(), "it may have to be told again");
@@ -259,7 +259,7 @@ async fn an_endpoint_is_taken_once_and_its_reports_go_on_by_the_next_clock() {
     let mut next = Entry::new(Arc::clone(&one.plan), 0);
     let now = Now { us: 5, ..NOW };
     assert!(!next.prepare(log, (&bells[1], 2), now) && !next.is_taken());
-    one.add_letters(Some(letters()));
+    one.add_dead_letters(Some(dead_letters()));
     let reports = one.reports.as_mut().unwrap();
     reports.published(None, (NOW.us, true));
     let wait = reports.due(false).unwrap() - NOW.us;
