@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -107,8 +107,8 @@ impl From<Outcome> for Report {
 }
 
 impl Report {
-    /// So many events have become the dead letter of this id.
-    fn kept((id, count): (String, u64), reason: String, store: Option<&str>) -> Self {
+    /// So many events have become the dead letter of this id, in a store if there is one.
+    fn stored((id, count): (String, u64), reason: String, store: Option<&str>) -> Self {
         let dead_letters = DeadLetters {
             count,
             event: id,
@@ -178,32 +178,28 @@ impl Parcel {
         };
         let report = send(&self.plan, &post, services).await;
         if report.outcome == Outcome::Delivered {
-            let counts = &self.plan.state.counts;
-            let count = self.span.count as u64;
-            counts.delivered.fetch_add(count, Ordering::Relaxed);
+            self.count_in(&self.plan.state.counts.delivered);
         }
         report
+    }
+
+    /// Adds its events to a counter.
+    fn count_in(&self, counter: &AtomicU64) {
+        counter.fetch_add(self.span.count as u64, Ordering::Relaxed);
     }
 
     /// Tells the endpoint that the events are missing.
     pub async fn send_gap(self, services: &dyn Services) -> Report {
         if self.plan.websub().is_some() {
             // A hub has no word for it: the next content is whole.
-            let count = self.span.count as u64;
-            self.plan
-                .state
-                .counts
-                .gaps
-                .fetch_add(count, Ordering::Relaxed);
+            self.count_in(&self.plan.state.counts.gaps);
             return Outcome::Delivered.into();
         }
         let id = |it| self.topic.id(it);
         let post = Post::gap(&self.plan, self.span, id, now_ms(services));
         let report = send(&self.plan, &post, services).await;
         if report.outcome == Outcome::Delivered {
-            let counts = &self.plan.state.counts;
-            let count = self.span.count as u64;
-            counts.gaps.fetch_add(count, Ordering::Relaxed);
+            self.count_in(&self.plan.state.counts.gaps);
         }
         report
     }
@@ -217,12 +213,7 @@ impl Parcel {
     ) -> Report {
         if self.plan.websub().is_some() {
             // The subscriber has refused it as often as it is asked; it gets the next content.
-            let count = self.span.count as u64;
-            self.plan
-                .state
-                .counts
-                .dead_letters
-                .fetch_add(count, Ordering::Relaxed);
+            self.count_in(&self.plan.state.counts.dead_letters);
             return Outcome::DeadLetterStored.into();
         }
         let letter = match self.dead_letter(why, reason, services).await {
@@ -236,7 +227,7 @@ impl Parcel {
             found.next().map(|it| it.1.clone()).unwrap_or_default()
         };
         let (id, reason) = (parameter("event_id"), parameter("reason"));
-        let counts = &plan.state.counts;
+        let counter = &plan.state.counts.dead_letters;
         if plan.is_of_user() {
             return self
                 .store_dead_letter_of_user((why, letter), (&id, &reason), services)
@@ -248,8 +239,8 @@ impl Parcel {
                 target: "topics", topic, endpoint, id, reason,
                 "a webhook does not get an event, which is kept nowhere"
             );
-            counts.dead_letters.fetch_add(count, Ordering::Relaxed);
-            return Report::kept((id, count), reason, None);
+            self.count_in(counter);
+            return Report::stored((id, count), reason, None);
         };
         let name = store.name();
         match store.append(String::new(), letter, services).await {
@@ -258,8 +249,8 @@ impl Parcel {
                     target: "topics", topic, endpoint, id, reason, store = name,
                     "a webhook does not get an event: it is a dead letter"
                 );
-                counts.dead_letters.fetch_add(count, Ordering::Relaxed);
-                Report::kept((id, count), reason, Some(name))
+                self.count_in(counter);
+                Report::stored((id, count), reason, Some(name))
             }
             Err(fault) => {
                 let error = fault.to_string();
@@ -336,10 +327,10 @@ impl Parcel {
             attempts.add((&state.topic, &state.name), attempt);
         }
         state.set_trouble(&format!("it has not got the event {id}: {shown}"));
-        let count = self.span.count as u64;
-        state.counts.dead_letters.fetch_add(count, Ordering::Relaxed);
+        self.count_in(&state.counts.dead_letters);
         let store = store.filter(|_| kept).map(StoreWriter::name);
-        Report::kept((id.to_owned(), count), shown.into(), store)
+        let of = (id.to_owned(), self.span.count as u64);
+        Report::stored(of, shown.into(), store)
     }
 }
 
@@ -357,12 +348,9 @@ async fn send(plan: &EndpointPlan, post: &Post, services: &dyn Services) -> Repo
         }
         Err(reason) => {
             let report = Report {
-                outcome: Outcome::Down { retry_after: None },
                 reason: Some(reason),
-                reason_for_owner: None,
-                status: None,
                 shown: Bytes::from_static(b"the URL may not be called"),
-                dead_letters: None,
+                ..Outcome::Down { retry_after: None }.into()
             };
             (report, Vec::new())
         }
@@ -418,12 +406,9 @@ async fn call(
     match replied {
         Some(replied) => judge(replied, services),
         None => Report {
-            outcome: Outcome::Down { retry_after: None },
             reason: Some("time-out".to_owned()),
-            reason_for_owner: None,
-            status: None,
             shown: Bytes::from_static(b"time-out"),
-            dead_letters: None,
+            ..Outcome::Down { retry_after: None }.into()
         },
     }
 }
@@ -434,16 +419,12 @@ fn judge(replied: Result<Reply, Fault>, services: &dyn Services) -> Report {
     let reply = match replied {
         Ok(reply) => reply,
         Err(fault) => {
+            let retry_after = fault.retry_after.map(micros);
             return Report {
-                outcome: Outcome::Down {
-                    retry_after: fault.retry_after.map(micros),
-                },
                 reason: Some(fault.to_string()),
-                reason_for_owner: None,
-                status: None,
                 // Without what the log has of the address.
                 shown: fault.detail.as_bytes().to_vec().into(),
-                dead_letters: None,
+                ..Outcome::Down { retry_after }.into()
             };
         }
     };
@@ -477,12 +458,10 @@ fn judge(replied: Result<Reply, Fault>, services: &dyn Services) -> Report {
         false => format!("status {code}: {text}"),
     };
     Report {
-        outcome,
         reason: Some(reason),
-        reason_for_owner: None,
         status,
         shown,
-        dead_letters: None,
+        ..outcome.into()
     }
 }
 

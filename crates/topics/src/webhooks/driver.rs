@@ -354,7 +354,7 @@ impl Driver {
             return self.settle_down(at, now);
         }
         let is_asked = entry.obey(now);
-        // What somebody has asked for, and what is told of it, needs no place at its host.
+        // Commands and reports are no requests to its host: they wait for no place there.
         let left = match self.is_held_up(at) {
             true => Action::Wait(None),
             false => self.serve(at, now, services),
@@ -403,7 +403,7 @@ impl Driver {
                     self.has_begun(at);
                     self.store_dead_letter(at, (number, span), why, services);
                 }
-                // What it has been told may have made it want more.
+                // It may have been rewound, and want events again.
                 _ if entry.wanted().is_some() => {}
                 left => return left,
             }
@@ -454,7 +454,7 @@ impl Driver {
                 continue;
             }
             if number > view.ring.end() && view.waiting.is_empty() && !view.is_extending {
-                // Nobody has needed what lies between.
+                // No endpoint has read the events between: the ring goes on with this one.
                 view.ring.restart(number);
                 view.viewer = None;
             }

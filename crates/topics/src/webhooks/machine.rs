@@ -7,13 +7,13 @@
 //! most [`WINDOW`] events, of which some may be done already. [`Machine::record`] is what has to
 //! outlive the process.
 
-mod again;
 mod backoff;
 mod done;
 mod failures;
 mod queue;
 mod record;
 mod replay;
+mod rewind;
 #[cfg(test)]
 mod tests;
 

@@ -196,8 +196,8 @@ pub(crate) struct EndpointState {
     health: AtomicU8,
     /// Whether it has taken what was sent to it last.
     is_proven: AtomicBool,
-    /// Whether events cannot be sent again of which not all that follow are: each applies to the
-    /// one before, or several become one request.
+    /// Whether a replay has to go on to the newest event: each applies to the one before (patches),
+    /// or several become one request (batches).
     is_chain: AtomicBool,
     inner: Mutex<Inner>,
 }

@@ -86,7 +86,7 @@ impl Machine {
     }
 
     pub(super) fn stop(&mut self, stopped: Stopped, now: Now) {
-        // An operator's word stays.
+        // A pause by an operator is not overwritten.
         if self.stopped.is_none() {
             self.stopped = Some(stopped);
             self.disabled = Disabled {

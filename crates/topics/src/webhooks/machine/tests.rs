@@ -628,7 +628,7 @@ fn an_event_that_is_refused_becomes_a_dead_letter_and_the_next_goes_on() {
     let Action::DeadLetter { number, span, why } = machine.poll(at(now)) else {
         panic!("it is no dead letter");
     };
-    assert_eq!((span.first, why), (1, Why::Refused));
+    assert_eq!((span.first, why), (1, DeadLetterReason::Refused));
     assert_eq!(
         machine.poll(at(now)),
         Action::Wait(None),

@@ -2,8 +2,7 @@
 //!
 //! [`record`] is one of them, its secrets and the values of its [`headers`] sealed. [`registry`]
 //! knows all of a topic, without input or output. [`Subscriptions`] is the registry of the process
-//! beside the disk: a change is written
-//! first and then seen, and whoever serves webhooks is told of it.
+//! beside the disk: a change is written first and then seen, and the drivers are notified of it.
 
 pub(super) mod headers;
 pub(super) mod record;

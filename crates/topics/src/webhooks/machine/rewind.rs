@@ -1,4 +1,4 @@
-//! What is offered again: all that is not done, when some of it is not what it was.
+//! Has events offered again: all that are not done, when some of them are not what they were.
 
 use super::Machine;
 use super::queue::Pending;
@@ -9,8 +9,8 @@ impl Machine {
         self.rewinds = false;
         self.is_hungry = false;
         for pending in std::mem::take(&mut self.queue) {
-            if let Some(kept) = pending.kept() {
-                self.known.insert(pending.first, kept);
+            if let Some(state) = pending.attempt_state() {
+                self.known.insert(pending.first, state);
             }
         }
         self.end = self.cursor;
