@@ -170,7 +170,7 @@ pub(super) enum Outcome {
     Aborted,
 }
 
-/// A change that somebody has to be told of.
+/// A change that the driver logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Notice {
     /// It takes nothing from here on.
@@ -558,7 +558,7 @@ impl Machine {
                 // The events behind it make the batch, or have to wait for it.
                 Order::None if self.is_forming(pending) => break,
                 Order::None => {}
-                // It is told before what comes behind it.
+                // Events behind a gap wait until the receiver knows of it.
                 Order::ByKey if pending.is_gap() => break,
                 Order::ByKey => blocked.extend(pending.key),
             }
@@ -727,7 +727,7 @@ impl Machine {
         }
     }
 
-    /// What somebody has to be told of since the last time.
+    /// The changes since the last call.
     pub fn take_notices(&mut self) -> Vec<Notice> {
         std::mem::take(&mut self.notices)
     }

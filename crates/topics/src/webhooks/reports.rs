@@ -1,4 +1,4 @@
-//! What the operational topic is told of an endpoint (`webhooks.report`): that it is disabled, that
+//! Events about an endpoint for the operational topic (`webhooks.report`): that it is disabled, that
 //! events are gone which it has not got, and dead letters.
 //!
 //! One event is published at a time for an endpoint. What happens meanwhile is counted, so that an
@@ -35,11 +35,12 @@ pub(super) struct ReportEvent {
     pub body: Bytes,
     /// The same when it is published again.
     pub key: Bytes,
-    /// Since when the endpoint is disabled, if it says that: its record has then that it was told.
+    /// Since when the endpoint is disabled, if it says that: once it is published, the endpoint's
+    /// record has that it was reported.
     pub disabled_since: Option<u64>,
 }
 
-/// Dead letters that the topic has not been told of.
+/// Dead letters that have not been reported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct DeadLetters {
     /// How many events have become dead letters.
@@ -51,7 +52,7 @@ pub(super) struct DeadLetters {
     pub store: Option<String>,
 }
 
-/// What the topic has not been told of an endpoint.
+/// What has not been reported of an endpoint.
 #[derive(Debug, Default)]
 pub(super) struct Reports {
     dead_letters: Option<DeadLetters>,
@@ -91,7 +92,7 @@ impl Reports {
         }
         self.known_gaps.push_back(place);
         let new = self.add_missing(span, done);
-        // One that waits for its turn is told with it.
+        // Together with one that has not been reported yet.
         let waiting = self.gap.take();
         self.gap = Some(waiting.map_or(span, |it| joined(it, span, new)));
     }
@@ -194,7 +195,7 @@ fn joined(one: Span, other: Span, new: usize) -> Span {
     }
 }
 
-/// Of which endpoint something is told, when, and what is known of its last failure.
+/// The endpoint that an event is about, the time, and its last failure.
 pub(super) struct Subject<'a> {
     pub plan: &'a EndpointPlan,
     /// In milliseconds since 1970.

@@ -211,7 +211,7 @@ struct Inner {
     /// Who is woken: the one who serves it, or wants to.
     bell: Option<(Arc<Bell>, usize)>,
     commands: Vec<Asked>,
-    /// What the operational topic has not been told of it, while nobody serves it.
+    /// What has not been reported of it, while no driver has it.
     reports: Option<Box<Reports>>,
     /// Whether what is known of it is not on the disk: the last note before it was given back has
     /// failed.
@@ -324,15 +324,15 @@ impl EndpointState {
         }
     }
 
-    /// Leaves this to whoever serves it next: what the operational topic has not been told of it,
-    /// and whether what is stored of it has been noted.
+    /// Leaves this to the next driver: what has not been reported of it, and whether what is stored
+    /// of it is on the disk.
     pub(super) fn hand_over(&self, reports: Option<Box<Reports>>, is_noted: bool) {
         let mut inner = self.inner();
         inner.reports = reports;
         inner.owes_note = !is_noted;
     }
 
-    /// Takes what has been left: what has to be told of it, and whether a note is owed.
+    /// Takes what has been left: what has not been reported, and whether a note is owed.
     pub(super) fn take_over(&self) -> (Option<Box<Reports>>, bool) {
         let mut inner = self.inner();
         (inner.reports.take(), inner.owes_note)

@@ -80,13 +80,14 @@ pub(super) struct Entry {
     timer: Option<u64>,
     /// Who waits for the note of a version.
     asked: Vec<(u64, oneshot::Sender<()>)>,
-    /// Why something has failed last, as logs say it.
+    /// Why something has failed last, for the log.
     last_failure: Option<String>,
-    /// The same as owners and the operational topic are told it.
+    /// The same for its owner and the operational topic: without the addresses of a host that a
+    /// user has chosen.
     pub last_failure_for_owner: Option<String>,
     /// Why requests have been refused last, by their first event: others fail meanwhile.
     refusals: BTreeMap<u64, String>,
-    /// What the operational topic is told of it, once there is something.
+    /// What has not been reported of it, once there was something.
     pub reports: Option<Box<Reports>>,
     /// The cursor of the record that was made last.
     recorded: u64,
@@ -309,19 +310,19 @@ impl Entry {
         }
     }
 
-    /// Why it is disabled and since when, if the operational topic has not been told.
+    /// Why it is disabled and since when, if that has not been reported.
     pub fn unreported(&self) -> Option<(Stopped, u64)> {
         self.machine.as_ref()?.unreported()
     }
 
-    /// The operational topic has been told that it is disabled since then.
+    /// It has been reported that it is disabled since then.
     pub fn set_reported(&mut self, since: u64) {
         if let Some(machine) = &mut self.machine {
             machine.set_reported(since);
         }
     }
 
-    /// These events are gone, which the operational topic is told.
+    /// Has it reported that these events are gone.
     pub fn add_gap(&mut self, span: Span) {
         if self.plan.websub().is_none() {
             let machine = self.machine.as_ref();
@@ -330,14 +331,15 @@ impl Entry {
         }
     }
 
-    /// The same of dead letters.
+    /// Has dead letters reported, if there are some.
     pub fn add_dead_letters(&mut self, dead_letters: Option<DeadLetters>) {
         if let Some(dead_letters) = dead_letters {
-            self.reports.get_or_insert_default().add_dead_letters(dead_letters);
+            let reports = self.reports.get_or_insert_default();
+            reports.add_dead_letters(dead_letters);
         }
     }
 
-    /// Why the request that begins with this event has been refused, as its owner is told it.
+    /// Why the request that begins with this event has been refused, in words for its owner.
     pub fn refusal(&self, first: u64) -> String {
         let known = self.refusals.get(&first).cloned();
         known.unwrap_or_else(|| "refused before a restart or a change".to_owned())
@@ -395,7 +397,7 @@ impl Entry {
             } => tracing::warn!(
                 target: "topics", topic, endpoint, reason, tries, "a webhook refuses an event"
             ),
-            // The dead letter is told of when it is kept.
+            // It is logged when the dead letter is stored.
             Notice::Refused { is_last: true, .. } => {}
             Notice::GapSkipped => tracing::error!(
                 target: "topics", topic, endpoint, reason,

@@ -1,4 +1,4 @@
-//! Has the operational topic told of what has happened to endpoints.
+//! Publishes what has happened to endpoints on the operational topic.
 
 use std::sync::Arc;
 

@@ -25,7 +25,7 @@ pub(crate) struct Disabled {
     /// Since when, in milliseconds since 1970; 0 when an older version has disabled it.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub since: u64,
-    /// Whether the operational topic has been told.
+    /// Whether that has been reported on the operational topic.
     #[serde(default, skip_serializing_if = "is_false")]
     pub is_reported: bool,
 }
@@ -45,7 +45,8 @@ pub(crate) struct Down {
     pub failed: u32,
 }
 
-/// What is known of events beyond the cursor. The time is in microseconds of [`Now::us`].
+/// What is known of the attempts to send an event, or a batch, beyond the cursor. The time of the
+/// next one is in microseconds of [`Now::us`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct AttemptState {
     pub last: u64,

@@ -46,7 +46,7 @@ pub(crate) struct Subscriptions {
 struct Inner {
     registry: Registry,
     is_open: bool,
-    /// Who is told of changes.
+    /// The drivers that are notified of changes.
     bells: Vec<Weak<Bell>>,
 }
 
