@@ -1,5 +1,5 @@
-//! Events about an endpoint for the operational topic (`webhooks.report`): that it is disabled, that
-//! events are gone which it has not got, and dead letters.
+//! Events about an endpoint for the operational topic (`webhooks.report`): that it is disabled,
+//! that events are gone which it has not got, and dead letters.
 //!
 //! One event is published at a time for an endpoint. What happens meanwhile is counted, so that an
 //! endpoint that refuses everything does not flood the topic; of one that a user has made there is
