@@ -31,8 +31,8 @@ use crate::content::Content;
 use crate::handler::Services;
 
 pub(crate) use large::LargeValues;
-pub use turns::{give_turns, poll_yield, yield_now};
 use large::drop_beside;
+pub use turns::{give_turns, poll_yield, yield_now};
 
 /// Bytes of a body that are decoded, encoded, converted or compressed on the worker: about a
 /// millisecond.

@@ -7,6 +7,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
+use allocator::Release;
 use bytes::Bytes;
 
 use crate::asking::Answer;
@@ -199,6 +200,7 @@ impl Keeper {
 
     /// Works until nobody can ask any more.
     pub fn run(mut self, commands: &Receiver<Command>) {
+        let release = Release::default();
         while !self.is_closed {
             match commands.recv_timeout(self.sleep()) {
                 Ok(command) => self.stage(command),
@@ -212,6 +214,7 @@ impl Keeper {
             self.serve();
             self.tidy();
             self.publish();
+            release.look();
         }
         self.log.close();
     }

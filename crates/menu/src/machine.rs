@@ -179,8 +179,8 @@ pub(crate) enum Received {
     Begins(String),
     /// This was typed.
     Typed(String),
-    /// More inputs were typed than one, or one that holds `*`: none of them is taken.
-    Several,
+    /// This was typed: several inputs, or one that holds `*`.
+    Several(String),
     /// It was here before: the last answer is given again.
     Again(Screen),
     /// The session is not known, or over: there is nothing to go on with.
@@ -217,9 +217,8 @@ pub(crate) fn receive(heard: Option<&Heard>, event: &SessionEvent) -> Received {
             Some(heard) => match new_part(&heard.typed, text) {
                 None => again(heard),
                 Some(_) if heard.is_over => Received::Unknown,
-                // Such as when requests between were lost: each input was for a screen of its own.
-                // Taken as one, a PIN would become part of a text.
-                Some(part) if part.contains(SEPARATOR) => Received::Several,
+                // They are several when requests were lost between.
+                Some(part) if part.contains(SEPARATOR) => Received::Several(part.to_owned()),
                 Some(part) => Received::Typed(part.to_owned()),
             },
         },

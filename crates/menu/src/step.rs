@@ -234,18 +234,19 @@ impl Core {
                 (shown, true) => shown,
                 (shown, false) => return Ok(Answered::plain(shown.text)),
             },
-            Received::Typed(typed) => {
+            // Each input may have been for a screen of its own. Taken as one, a PIN among them would
+            // become part of a text.
+            Received::Several(_) if !self.plan.slots.secret.is_empty() => {
+                was_secret = true;
+                answering.typed(None, true).await
+            }
+            Received::Typed(typed) | Received::Several(typed) => {
                 was_secret = answering.asks_secret();
                 let is_new = match &input.event {
                     SessionEvent::Reply { sequence, .. } => sequence.is_some(),
                     _ => true,
                 };
                 answering.typed(Some(&typed), is_new).await
-            }
-            Received::Several => {
-                // Any of them may have been meant for a screen that asks for a PIN.
-                was_secret = !self.plan.slots.secret.is_empty();
-                answering.typed(None, true).await
             }
         };
         let session = &mut answering.session;

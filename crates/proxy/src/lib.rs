@@ -21,7 +21,6 @@ mod memory;
 mod observe;
 mod panics;
 mod relay;
-mod release;
 mod router;
 mod stream;
 mod upstream;

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use allocator::Release;
 use component::audit::Audit;
 use component::handler::Callee;
 use component::observe::{Registry, WorkerMetrics};
@@ -41,7 +42,6 @@ use crate::client::reception;
 use crate::date::DateField;
 use crate::heartbeat::{Heartbeat, Heartbeats, StuckWorker};
 use crate::observe::AccessLog;
-use crate::release::Release;
 use crate::router::Table;
 use crate::stream;
 use crate::upstream::health;

@@ -17,6 +17,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
+use allocator::Release;
 use message::Fault;
 use tokio::sync::{Semaphore, SemaphorePermit, oneshot};
 
@@ -185,6 +186,7 @@ impl Wake for Bell {
 
 struct Thread {
     queue: Receiver<Command>,
+    release: Release,
     bell: Arc<Bell>,
     waker: Waker,
     lanes: [Lane; 2],
@@ -216,6 +218,7 @@ impl Thread {
     fn new(queue: Receiver<Command>, bell: Arc<Bell>) -> Self {
         Self {
             queue,
+            release: Release::default(),
             waker: Waker::from(Arc::clone(&bell)),
             bell,
             lanes: Default::default(),
@@ -250,9 +253,10 @@ impl Thread {
     fn next(&self) -> Option<Command> {
         let held = self.lanes.iter().flat_map(|lane| &lane.held);
         let Some(until) = held.map(|held| held.until).min() else {
-            return self.queue.recv().ok();
+            return self.release.receive(&self.queue).ok();
         };
         let left = until.saturating_duration_since(Instant::now());
+        self.release.look();
         match self.queue.recv_timeout(left) {
             Ok(command) => Some(command),
             Err(RecvTimeoutError::Timeout) => Some(Command::Rung),

@@ -8,12 +8,13 @@ pub(super) const EDGES: &[(&str, &[&str])] = &[
     ("config", &[]),
     ("expr", &[]),
     ("access", &[]),
+    ("allocator", &[]),
     ("amqp", &[]),
-    ("journal", &[]),
+    ("journal", &["allocator"]),
     ("net", &["message"]),
     ("component", &["message", "config", "expr"]),
     ("websub", &["component"]),
-    ("proxy", &["net", "component", "message"]),
+    ("proxy", &["allocator", "net", "component", "message"]),
     ("flow", &["component", "expr", "message", "config"]),
     (
         "steps",
@@ -33,6 +34,7 @@ pub(super) const EDGES: &[(&str, &[&str])] = &[
     (
         "topics",
         &[
+            "allocator",
             "access",
             "net",
             "journal",

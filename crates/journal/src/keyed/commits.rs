@@ -6,6 +6,7 @@ use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 
+use allocator::Release;
 use bytes::Bytes;
 use redb::Database;
 
@@ -50,7 +51,8 @@ pub(super) struct Outcome {
 
 /// Works until no more can come.
 pub(super) fn run(jobs: &Receiver<Job>, keeper: &Sender<Command>) {
-    for job in jobs {
+    let release = Release::default();
+    while let Ok(job) = release.receive(jobs) {
         let outcome = Command::Committed(Box::new(job.run()));
         if keeper.send(outcome).is_err() {
             return;

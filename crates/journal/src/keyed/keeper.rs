@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::Instant;
 
+use allocator::Release;
 use bytes::Bytes;
 use redb::{Database, DatabaseError, StorageError};
 use tokio::sync::oneshot;
@@ -269,11 +270,18 @@ impl Keeper {
 
     /// Works until nobody can ask any more.
     pub fn run(mut self, commands: &Receiver<Command>) {
+        let release = Release::default();
         while self.closing.is_none() {
             let due = self.ahead.due().filter(|_| !self.is_committing);
             let first = match due {
-                None => commands.recv().map_err(|_| RecvTimeoutError::Disconnected),
-                Some(due) => commands.recv_timeout(due.saturating_duration_since(Instant::now())),
+                None => {
+                    let next = release.receive(commands);
+                    next.map_err(|_| RecvTimeoutError::Disconnected)
+                }
+                Some(due) => {
+                    release.look();
+                    commands.recv_timeout(due.saturating_duration_since(Instant::now()))
+                }
             };
             let first = match first {
                 Ok(first) => Some(first),

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant, SystemTime};
 
+use allocator::Release;
 use tokio::sync::oneshot;
 
 use super::record::{self, EntryHead, StreamRecord};
@@ -184,6 +185,7 @@ impl Writer {
 
     /// Works until nobody can ask any more.
     pub fn run(mut self, commands: &Receiver<Command>) {
+        let release = Release::default();
         while self.closing.is_none() {
             let wait = match self.is_moving {
                 true => Duration::ZERO,
@@ -201,6 +203,7 @@ impl Writer {
             self.look_for_old();
             self.tidy();
             self.publish();
+            release.look();
         }
         // Else the next start shows for a moment what has been removed, until it is told how much
         // is kept.

@@ -39,7 +39,7 @@ impl Driven {
         let action = match &received {
             Received::Begins(code) => code.clone(),
             Received::Typed(text) => text.clone(),
-            Received::Several => "several".to_owned(),
+            Received::Several(_) => "several".to_owned(),
             _ => return received,
         };
         self.done.push(action);
@@ -75,7 +75,7 @@ fn repeated_and_late_requests_are_not_acted_on_twice() {
             };
             let is_secret = random.u8(..4) == 0;
             let (received, done) = match input.contains('*') {
-                true => (Received::Several, "several"),
+                true => (Received::Several(input.to_owned()), "several"),
                 false => (Received::Typed(input.to_owned()), input),
             };
             let taken = driven.take(&typed(&text), is_secret);
@@ -98,7 +98,8 @@ fn repeated_and_late_requests_are_not_acted_on_twice() {
 fn inputs_that_were_missed_are_not_taken_as_one() {
     let mut driven = Driven::default();
     driven.take(&typed(""), false);
-    assert_eq!(driven.take(&typed("Anna*4711"), true), Received::Several);
+    let several = Received::Several("Anna*4711".to_owned());
+    assert_eq!(driven.take(&typed("Anna*4711"), true), several);
     let again = Received::Again(screen("2"));
     for repeated in ["Anna*4711", "Anna", ""] {
         assert_eq!(driven.take(&typed(repeated), false), again, "{repeated}");

@@ -111,6 +111,31 @@ screens:
     assert_ne!(place.files_with("Anna"), Vec::<PathBuf>::new());
 }
 
+/// Where nothing is secret, a text may hold a `*`.
+#[test]
+fn texts_with_a_star_are_taken_by_menus_without_a_pin() {
+    let place = Place::new("africas-talking", Duration::ZERO);
+    let text = format!(
+        r##"
+menu: names
+from: {{ ussd: {{ http: "POST 127.0.0.1:{}/ussd", gateway: africas-talking, codes: {{ "*123#": name }} }} }}
+languages: [en]
+screens:
+  name:
+    text: Name?
+    input: {{ as: name, text: {{ max: 40 }} }}
+    go: done
+  done: {{ text: "Thanks, ${{ $name }}.", end: true }}
+"##,
+        place.port
+    );
+    place.folder.write("flows/menu.yaml", &text);
+    let engine = place.run();
+    assert_eq!(place.send("s1", NUMBER, ""), "CON Name?");
+    assert_eq!(place.send("s1", NUMBER, "A*B"), "END Thanks, A*B.");
+    engine.stop();
+}
+
 /// As long as the file `$FULL` is there, nothing is written to the files of keyed state.
 const SHIM: &str = r#"
 #define _GNU_SOURCE
@@ -159,7 +184,9 @@ fn a_full_disk_does_not_fill_the_log() {
     // A line a second for each reason: it cannot be kept, or be read.
     let lines = log.matches("the session cannot be").count();
     assert!(lines <= 2 * (seconds + 2), "{lines} in {seconds} s\n{log}");
-    let of_disk = log.matches("cannot be written; more failures are counted").count();
+    let of_disk = log
+        .matches("cannot be written; more failures are counted")
+        .count();
     assert!((1..=2).contains(&of_disk), "{log}");
     fs::remove_file(&full).unwrap();
     let goes_on = || place.send("s1", NUMBER, "1*50") == "CON PIN for 50?";

@@ -378,8 +378,8 @@ mod tests {
     use std::thread;
     use std::time::{Duration, Instant};
 
-    use crate::bench::ask::Connection;
     use super::*;
+    use crate::bench::ask::Connection;
     use crate::stub::{self, SinkReport};
 
     #[test]

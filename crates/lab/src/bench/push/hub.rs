@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
-use crate::bench::ask::{Connection, form, metric};
 use super::case::Case;
 use super::flow;
 use super::sink::Sink;
+use crate::bench::ask::{Connection, form, metric};
 
 /// So many subscribers ask before their confirmations are waited for: fewer than may wait with a
 /// hub at once.

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
-use crate::bench::ask::{Connection, metric};
 use super::case::Case;
 use super::flow;
 use super::hub::joined;
+use crate::bench::ask::{Connection, metric};
 use crate::stamp;
 
 /// So many connections make webhooks at a time.

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use serde::Deserialize;
 
-use crate::bench::ask::Connection;
 use super::case::Case;
 use super::flow;
+use crate::bench::ask::Connection;
 use crate::bench::process::{self, Cores, Process};
 use crate::pki::Identity;
 use crate::stub::SinkReport;

@@ -27,9 +27,15 @@ const FIRST: usize = 100;
 
 /// What is typed in a session before the engine is killed, and the screens.
 const BEFORE: [Turn; 3] = [
-    ("", "CON Airtime for +254NUMBER\n1. Buy\n2. Balance\n3. Kiswahili\n0. Exit"),
+    (
+        "",
+        "CON Airtime for +254NUMBER\n1. Buy\n2. Balance\n3. Kiswahili\n0. Exit",
+    ),
     ("1", "CON How much?\n#. Back"),
-    ("1*AMOUNT", "CON Buy airtime for AMOUNT?\n1. Yes\n2. No\n#. Back"),
+    (
+        "1*AMOUNT",
+        "CON Buy airtime for AMOUNT?\n1. Yes\n2. No\n#. Back",
+    ),
 ];
 /// And afterwards.
 const AFTER: [Turn; 2] = [

@@ -349,7 +349,8 @@ impl Entry {
     pub fn finished(&mut self, (number, report): (u64, Report), now: Now, random: f64) {
         if report.reason.is_some() {
             self.last_failure = report.reason;
-            self.last_failure_for_owner.clone_from(&report.reason_for_owner);
+            self.last_failure_for_owner
+                .clone_from(&report.reason_for_owner);
         }
         let Some(machine) = &mut self.machine else {
             return;
@@ -358,7 +359,8 @@ impl Entry {
         if let Some(first) = machine.first_of(number)
             && report.outcome == Outcome::Refused
         {
-            self.refusals.insert(first, report.reason_for_owner.unwrap_or_default());
+            self.refusals
+                .insert(first, report.reason_for_owner.unwrap_or_default());
         }
         machine.finished(number, report.outcome, now, random);
         self.refusals.retain(|first, _| !machine.is_done(*first));

@@ -150,7 +150,11 @@ impl World {
                 Action::Note => self.write(),
                 Action::Wait(_) => break,
             }
-            let sent = self.under_way.iter().filter(|it| !it.is_dead_letter).count();
+            let sent = self
+                .under_way
+                .iter()
+                .filter(|it| !it.is_dead_letter)
+                .count();
             assert!(sent <= self.policy.concurrent, "{sent} at a time");
         }
     }

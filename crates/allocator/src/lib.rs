@@ -1,15 +1,18 @@
 //! Memory that is free goes back to the system when load is over.
 //!
 //! The allocator gives memory back only while it is used: a thread that has become idle keeps what
-//! it had freed. So a worker that has worked and rests now has it collect.
+//! it had freed. So a thread that has worked and rests now has it collect.
 
 use std::cell::Cell;
 use std::hint::black_box;
-use std::time::Duration;
+use std::sync::mpsc::{Receiver, RecvError, RecvTimeoutError};
+use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// With more processor time than this since the last tick, of a second, a worker is busy:
+/// How often a thread looks whether it is time.
+const TICK: Duration = Duration::from_secs(1);
+/// With more processor time than this since the last tick, of a second, a thread is busy:
 /// collecting would cost those who wait, and the memory is needed again.
 const BUSY: Duration = Duration::from_millis(100);
 /// With less work than this since the last time there is nothing to collect.
@@ -19,24 +22,54 @@ const TICKS_MIN: u32 = 10;
 /// More than any machine has: 4 EiB.
 const TOO_MUCH: usize = 1 << 62;
 
-/// When a worker has its memory collected.
-#[derive(Default)]
-pub(crate) struct Release {
+/// When a thread has its memory collected.
+#[derive(Debug, Default)]
+pub struct Release {
     /// The thread's processor time at the last tick.
     seen: Cell<Duration>,
     /// That at the last time.
     released: Cell<Duration>,
     ticks: Cell<u32>,
+    /// When the last tick was, for [`Release::look`].
+    ticked: Cell<Option<Instant>>,
 }
 
 impl Release {
-    /// To be called on the worker's thread each second.
+    /// To be called on the thread each second.
     pub fn tick(&self) {
         if self.is_due(processor_time()) {
             collect();
             self.released.set(processor_time());
             self.seen.set(self.released.get());
         }
+    }
+
+    /// To be called on the thread as often as one likes, once a second at least while it rests.
+    pub fn look(&self) {
+        let now = Instant::now();
+        let since = self.ticked.get().map(|last| now.duration_since(last));
+        if since.is_none_or(|it| it >= TICK) {
+            self.ticked.set(Some(now));
+            self.tick();
+        }
+    }
+
+    /// The next one of the queue that the thread works for.
+    ///
+    /// # Errors
+    /// When nobody can put anything into the queue any more.
+    pub fn receive<T>(&self, queue: &Receiver<T>) -> Result<T, RecvError> {
+        // As long as it takes from the end of work until it is collected, and no longer: a thread
+        // that has nothing to do sleeps.
+        for _ in 0..=TICKS_MIN {
+            self.look();
+            match queue.recv_timeout(TICK) {
+                Ok(next) => return Ok(next),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Err(RecvError),
+            }
+        }
+        queue.recv()
     }
 
     fn is_due(&self, now: Duration) -> bool {
@@ -70,7 +103,7 @@ fn collect() {
 mod tests {
     use super::*;
 
-    /// At which ticks memory is collected by a worker that works for so many milliseconds before
+    /// At which ticks memory is collected by a thread that works for so many milliseconds before
     /// each.
     fn due(work: impl IntoIterator<Item = u64>) -> Vec<usize> {
         let (release, mut time) = (Release::default(), Duration::ZERO);
@@ -96,6 +129,17 @@ mod tests {
     fn one_that_is_busy_does_not_and_one_that_works_a_little_does_now_and_then() {
         assert_eq!(due([110; 500]), [0_usize; 0]);
         assert_eq!(due([5; 35]), [10, 20, 30]);
+    }
+
+    #[test]
+    fn what_is_in_the_queue_comes_and_its_end_is_told() {
+        let (sender, queue) = std::sync::mpsc::channel();
+        let release = Release::default();
+        sender.send(7).unwrap();
+        assert_eq!(release.receive(&queue), Ok(7));
+        drop(sender);
+        assert_eq!(release.receive(&queue), Err(RecvError));
+        assert!(release.ticked.get().is_some());
     }
 
     #[test]
