@@ -234,8 +234,8 @@ impl Core {
                 (shown, true) => shown,
                 (shown, false) => return Ok(Answered::plain(shown.text)),
             },
-            // Each input may have been for a screen of its own. Taken as one, a PIN among them would
-            // become part of a text.
+            // Each input may have been for a screen of its own. Taken as one, a PIN among them
+            // would become part of a text.
             Received::Several(_) if !self.plan.slots.secret.is_empty() => {
                 was_secret = true;
                 answering.typed(None, true).await

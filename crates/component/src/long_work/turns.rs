@@ -1,7 +1,7 @@
 //! Turns of tasks that have more to do than others wait for: connections that always have frames or
 //! requests ready, flows whose expressions go on and on. One of them has its turn, then everything
-//! that is ready and what sockets have is served, then the next one has its turn. Woken all at once,
-//! as many as there are would stand before each request of another client.
+//! that is ready and what sockets have is served, then the next one has its turn. If all were woken
+//! at once, each request of another client would wait for all of them.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

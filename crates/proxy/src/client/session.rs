@@ -147,7 +147,7 @@ impl Session {
                     in_a_row += 1;
                     if in_a_row >= PIPELINED_IN_A_ROW {
                         in_a_row = 0;
-                        tokio::task::yield_now().await;
+                        component::long_work::yield_now().await;
                     }
                 }
                 session.head_started = false;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 
-use super::Work;
+use super::{Plan, Work};
 use crate::bench::body::{Expected, Numbered};
 use crate::bench::stats::Failure;
 use crate::wire::{BodyLength, Buffer, body_length, read_chunked};
@@ -33,13 +33,9 @@ where
     let dialogue = plan.dialogue.as_ref();
     let think = dialogue.map_or(Duration::ZERO, |it| it.think);
     let counts_once = dialogue.is_some_and(|it| it.counts_once);
-    let (mut turn, mut number) = (0, 0);
     let (mut input, mut head, mut chunks) = (Buffer::default(), Head::default(), Vec::new());
-    if let Some(dialogue) = dialogue {
-        let place = index as f64 / plan.streams.connections.max(1) as f64;
-        tokio::time::sleep(dialogue.stagger.mul_f64(place)).await;
-    }
-    let mut now = Instant::now();
+    tokio::time::sleep(wait_to_begin(plan, index)).await;
+    let (mut turn, mut number, mut now) = (0, 0, Instant::now());
     loop {
         if turn > 0 && !think.is_zero() {
             tokio::time::sleep(think).await;
@@ -96,6 +92,13 @@ where
         }
         ensure!(input.bytes().is_empty(), "something follows the reply");
     }
+}
+
+/// How long a user waits before the first dialogue.
+fn wait_to_begin(plan: &Plan, index: usize) -> Duration {
+    let stagger = plan.dialogue.as_ref().map(|it| it.stagger);
+    let place = index as f64 / plan.streams.connections.max(1) as f64;
+    stagger.unwrap_or_default().mul_f64(place)
 }
 
 /// Reads a whole reply, and says how long it is.

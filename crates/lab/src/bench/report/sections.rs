@@ -62,7 +62,8 @@ const USSD_METHOD: &str = "<p>A user is a subscriber: a dialogue has a session a
     it must be. In the first scenario each key is a request; in the others a request is a whole \
     dialogue, its latency that of the last key. RabbitMQ and PostgreSQL are real servers on the \
     cores of the load; every acknowledged order is looked for in the queue and in the table. \
-    Subscribers who wait for the slow service begin one after the other over its time. Sessions are in the data folder before their screens are sent.</p>\n\
+    Subscribers who wait for the slow service begin one after the other over its time. \
+    Sessions are in the data folder before their screens are sent.</p>\n\
     <p>The published rows are GLU.Ware's performance tests: virtual machines of a cloud, the \
     broker on the same processors, dialogues not described. They stand here as a landmark; \
     <strong>machines differ</strong>.</p>\n";

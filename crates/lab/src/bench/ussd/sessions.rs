@@ -1,5 +1,5 @@
-//! `menu-sessions`: dialogues that stand open, what they take of memory, how long a start takes with
-//! all of them when the engine was killed, and whether each goes on at its screen.
+//! `menu-sessions`: dialogues that stand open, what they take of memory, how long a start takes
+//! with all of them when the engine was killed, and whether each goes on at its screen.
 
 use std::fs;
 use std::net::SocketAddr;
