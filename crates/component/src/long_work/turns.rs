@@ -8,6 +8,10 @@ use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+/// About what a turn takes.
+const TURN: Duration = Duration::from_millis(1);
 
 thread_local! {
     static TURNS: Turns = const {
@@ -84,11 +88,23 @@ pub async fn give_turns() {
             })
         })
         .await;
+        let before = Instant::now();
         tokio::task::yield_now().await;
-        if let Some(next) = TURNS.with(Turns::next) {
+        for _ in 0..turns_after(before.elapsed()) {
+            let Some(next) = TURNS.with(Turns::next) else {
+                break;
+            };
             next.wake();
         }
     }
+}
+
+/// How many have their turns when everything else that was ready has taken so long: one, and more
+/// on a worker that is busy, where a single one in each round would leave those that wait next to
+/// nothing.
+fn turns_after(others: Duration) -> usize {
+    let turns = others.as_micros() / TURN.as_micros();
+    usize::try_from(turns).unwrap_or(usize::MAX).max(1)
 }
 
 /// While this exists turns are given.
@@ -169,6 +185,13 @@ mod tests {
             let most = each.iter().max().unwrap();
             assert!(*least > 1 && most - least <= 1, "turns go round: {each:?}");
         });
+    }
+
+    #[test]
+    fn who_yields_on_a_busy_worker_has_a_share_of_it() {
+        assert_eq!(turns_after(Duration::from_micros(10)), 1);
+        assert_eq!(turns_after(Duration::from_micros(2500)), 2);
+        assert_eq!(turns_after(Duration::from_millis(60)), 60);
     }
 
     #[test]

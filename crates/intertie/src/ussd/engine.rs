@@ -110,6 +110,8 @@ impl Engine {
         let ready = ReadySocket::new(&folder)?;
         let mut command = Command::new(std::env::current_exe()?);
         command.env("NOTIFY_SOCKET", &ready.name);
+        // Whose watchdog this is does not wait for the child.
+        command.env_remove("WATCHDOG_USEC");
         command.arg("run").args(paths).arg("--data").arg(&data);
         command.args(["--admin", "off", "--workers", "1"]);
         command

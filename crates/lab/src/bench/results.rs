@@ -134,7 +134,7 @@ pub(crate) struct Sessions {
     pub bytes_each: f64,
     /// The same behind the start.
     pub bytes_each_restarted: f64,
-    /// From the start of the program, whose predecessor was killed, until it listens.
+    /// From the start of the program, whose predecessor was killed, to the first screen.
     pub start_ms: f64,
 }
 

@@ -493,7 +493,7 @@ mod tests {
             System::RedpandaConnect,
             System::Camel,
         ];
-        assert_eq!(systems.map(count), [20, 7, 7, 4, 8, 4, 5]);
+        assert_eq!(systems.map(count), [21, 7, 7, 4, 8, 4, 5]);
         assert_eq!(find("h2-h1").unwrap().back, Side::H1Tls);
         assert!(find("h3").is_none());
     }

@@ -98,8 +98,8 @@ pub(crate) fn lines(case: &Case, rows: &[&Row]) -> Vec<String> {
         }
         if let Some(sessions) = row.median.sessions {
             lines.push(format!(
-                "{name}: {:.0} sessions of {:.0} B each ({:.0} B behind a start), which listens \
-                 {:.0} ms after `kill -9`",
+                "{name}: {:.0} sessions of {:.0} B each ({:.0} B behind a start), the first \
+                 screen {:.0} ms after `kill -9`",
                 sessions.count,
                 sessions.bytes_each,
                 sessions.bytes_each_restarted,

@@ -94,9 +94,13 @@ impl Bench {
         running.kill();
         let begun = Instant::now();
         running = Process::start(&mut setup.command, &cores, own, address, &log)?;
+        // Sessions are read at the first key.
+        let (first_key, last_key) = AFTER.split_at(1);
+        press(address, 0..1, first_key)?;
         let start = begun.elapsed();
         let restarted = settled(&running);
-        press(address, 0..count, &AFTER)?;
+        press(address, 1..count, first_key)?;
+        press(address, 0..count, last_key)?;
         let keys = (BEFORE.len() * (count - first)) as u64;
         let mut figures = figures(&before, &after, keys, &Stats::new()?);
         let (peak, resident) = process::memory(&running.family());
