@@ -10,8 +10,11 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-/// About what a turn takes.
-const TURN: Duration = Duration::from_millis(1);
+/// More than a turn takes: what those that have had theirs have used must not bring more of them
+/// theirs each time.
+const TURN: Duration = Duration::from_millis(4);
+/// How many have their turns between two looks at the sockets at most.
+const TURNS_MAX: usize = 16;
 
 thread_local! {
     static TURNS: Turns = const {
@@ -104,7 +107,7 @@ pub async fn give_turns() {
 /// nothing.
 fn turns_after(others: Duration) -> usize {
     let turns = others.as_micros() / TURN.as_micros();
-    usize::try_from(turns).unwrap_or(usize::MAX).max(1)
+    usize::try_from(turns).map_or(TURNS_MAX, |it| it.clamp(1, TURNS_MAX))
 }
 
 /// While this exists turns are given.
@@ -190,8 +193,8 @@ mod tests {
     #[test]
     fn who_yields_on_a_busy_worker_has_a_share_of_it() {
         assert_eq!(turns_after(Duration::from_micros(10)), 1);
-        assert_eq!(turns_after(Duration::from_micros(2500)), 2);
-        assert_eq!(turns_after(Duration::from_millis(60)), 60);
+        assert_eq!(turns_after(Duration::from_millis(9)), 2);
+        assert_eq!(turns_after(Duration::from_secs(60)), TURNS_MAX);
     }
 
     #[test]
