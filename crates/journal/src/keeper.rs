@@ -14,12 +14,12 @@ use crate::asking::Answer;
 use crate::backlog::Queued;
 use crate::disk::Disk;
 use crate::error::{OpenError, Refusal};
-use crate::failing::Failing;
 use crate::frame::FrameHead;
 use crate::index::{Counts, Entry, Index, WAIT_MAX};
 use crate::log::{Log, MOVED_WHEN_LOW, Need, Told, chance};
 use crate::outbox::{Delivery, Listed, Options, Order, Room, Settle, SharedStats};
 use crate::record::{self, Due, Place, Put, Reader, Record};
+use crate::refusals::Refusals;
 
 /// The most bytes of a frame of several messages.
 const FRAME_MAX: usize = 8 << 20;
@@ -131,7 +131,7 @@ pub(crate) struct Keeper {
     /// Whether the disk has not taken what was written last.
     is_failing: bool,
     /// What of that is logged.
-    failing: Failing,
+    refusals: Refusals,
     is_closed: bool,
 }
 
@@ -172,7 +172,7 @@ impl Keeper {
             tidied: None,
             tidy_every: options.tidy_every,
             is_failing: false,
-            failing: Failing::default(),
+            refusals: Refusals::default(),
             is_closed: false,
         };
         keeper.keep_reserve();
@@ -496,12 +496,12 @@ impl Keeper {
         self.is_failing = refusal.is_some();
         let now = Instant::now();
         match refusal {
-            Some(refusal) if self.failing.refused(now) => {
+            Some(refusal) if self.refusals.refused((), 1, now) => {
                 tracing::error!(%refusal, "nothing can be stored: the disk does not take it");
             }
             Some(_) => {}
             None => {
-                if let Some(refused) = self.failing.accepted(now) {
+                if let Some(refused) = self.refusals.accepted(now) {
                     tracing::info!(refused, "the disk takes what is stored again");
                 }
             }

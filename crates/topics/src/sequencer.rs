@@ -4,10 +4,10 @@
 
 mod batch;
 mod queue;
-mod refusals;
 
 use std::collections::VecDeque;
 use std::future::Future;
+use std::mem::{Discriminant, discriminant};
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -18,12 +18,12 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use allocator::Release;
+use journal::Refusals;
 use message::Fault;
 use tokio::sync::{Semaphore, SemaphorePermit, oneshot};
 
 use self::batch::Batch;
 use self::queue::Queue;
-use self::refusals::{Change, Refusals};
 use crate::log::Log;
 use crate::prepare::Item;
 use crate::settings::Durability;
@@ -203,7 +203,7 @@ struct Lane {
     held: Vec<Held>,
     chores: VecDeque<Chore>,
     flight: Option<Flight>,
-    refusals: Refusals,
+    refusals: Refusals<Discriminant<StoreError>>,
 }
 
 /// The publications of a topic that wait until a worker has taken its events.
@@ -330,16 +330,20 @@ impl Lane {
     /// Logs when the store begins or ceases to refuse batches.
     fn log_change(&mut self, batch: &Batch, result: &Result<(), StoreError>, now: Instant) {
         let events = batch.events();
-        let topic = batch.first_topic();
-        match (self.refusals.note(result, events, now), result) {
-            (Some(Change::Refused), Err(error)) => tracing::error!(
-                target: "topics", topic, events, %error,
-                "events could not be stored; more of them are counted, not logged"
-            ),
-            (Some(Change::Accepted(refused)), _) => tracing::info!(
-                target: "topics", refused, "events are stored again"
-            ),
-            _ => {}
+        match result {
+            Err(error) if self.refusals.refused(discriminant(error), events, now) => {
+                let topic = batch.first_topic();
+                tracing::error!(
+                    target: "topics", topic, events, %error,
+                    "events could not be stored; more of them are counted, not logged"
+                );
+            }
+            Err(_) => {}
+            Ok(()) => {
+                if let Some(refused) = self.refusals.accepted(now) {
+                    tracing::info!(target: "topics", refused, "events are stored again");
+                }
+            }
         }
     }
 

@@ -24,8 +24,8 @@ use crate::asking::Answer;
 use crate::backlog::Queued;
 use crate::disk::DiskFile;
 use crate::error::{OpenError, RESTORE, Refusal};
-use crate::failing::Failing;
 use crate::log::{chance, write_again};
+use crate::refusals::Refusals;
 
 /// The most bytes that `redb` keeps in memory of the file.
 const CACHE_MAX: usize = 16 << 20;
@@ -80,9 +80,9 @@ pub(super) struct Keeper {
     scans: Vec<Scan>,
     /// What could not be read while a commit was failing: again behind it.
     reads: Vec<Read>,
-    /// Whether the disk takes no changes in the log, and no commits.
-    log_failing: Failing,
-    commits_failing: Failing,
+    /// What the disk has refused of the log, and of commits.
+    log_refusals: Refusals,
+    commit_refusals: Refusals,
     closing: Option<Option<oneshot::Sender<()>>>,
 }
 
@@ -101,8 +101,8 @@ impl Keeper {
             keys: HashSet::new(),
             scans: Vec::new(),
             reads: Vec::new(),
-            log_failing: Failing::default(),
-            commits_failing: Failing::default(),
+            log_refusals: Refusals::default(),
+            commit_refusals: Refusals::default(),
             closing: None,
         };
         let was_made = keeper.place.is_made();
@@ -530,7 +530,7 @@ impl Keeper {
         self.use_log()?;
         let appended = self.ahead.append(changes, Instant::now());
         appended.map_err(|error| self.not_appended(&error))?;
-        if let Some(refused) = self.log_failing.accepted(Instant::now()) {
+        if let Some(refused) = self.log_refusals.accepted(Instant::now()) {
             tracing::info!(refused, "the log beside keyed state is written again");
         }
         Ok(())
@@ -561,7 +561,7 @@ impl Keeper {
     }
 
     fn not_appended(&mut self, error: &std::io::Error) -> Refusal {
-        if self.log_failing.refused(Instant::now()) {
+        if self.log_refusals.refused((), 1, Instant::now()) {
             let file = self.path.display();
             tracing::error!(
                 %error, %file,
@@ -574,7 +574,7 @@ impl Keeper {
 
     /// Tells the log that the disk takes commits again, when it did not.
     fn tell_committed(&mut self) {
-        if let Some(refused) = self.commits_failing.accepted(Instant::now()) {
+        if let Some(refused) = self.commit_refusals.accepted(Instant::now()) {
             tracing::info!(refused, "keyed state is written again");
         }
     }
@@ -588,7 +588,7 @@ impl Keeper {
                 %error, %file,
                 "keyed state is not written to any more: what is on the disk is not known; restart"
             ),
-            false if !self.commits_failing.refused(Instant::now()) => {}
+            false if !self.commit_refusals.refused((), 1, Instant::now()) => {}
             false => tracing::error!(
                 %error, %file,
                 "keyed state cannot be written; more failures are counted, not logged"

@@ -21,9 +21,9 @@ use crate::asking::Answer;
 use crate::backlog::Queued;
 use crate::disk::Disk;
 use crate::error::{OpenError, Refusal};
-use crate::failing::Failing;
 use crate::frame::FrameHead;
 use crate::log::{Log, MOVED_WHEN_LOW, Need, Told, chance};
+use crate::refusals::Refusals;
 
 /// The most bytes of a frame of several calls.
 const FRAME_MAX: usize = 8 << 20;
@@ -128,7 +128,7 @@ pub(super) struct Writer {
     /// Whether the disk has not taken what was written last.
     is_failing: bool,
     /// What of that is logged.
-    failing: Failing,
+    refusals: Refusals,
     closing: Option<Option<oneshot::Sender<()>>>,
 }
 
@@ -171,7 +171,7 @@ impl Writer {
             is_stuck: false,
             sealed: None,
             is_failing: false,
-            failing: Failing::default(),
+            refusals: Refusals::default(),
             closing: None,
         };
         writer.keep_reserve();
@@ -471,12 +471,12 @@ impl Writer {
         self.is_failing = refusal.is_some();
         let now = Instant::now();
         match refusal {
-            Some(refusal) if self.failing.refused(now) => {
+            Some(refusal) if self.refusals.refused((), 1, now) => {
                 tracing::error!(%refusal, "topics cannot be written: the disk does not take it");
             }
             Some(_) => {}
             None => {
-                if let Some(refused) = self.failing.accepted(now) {
+                if let Some(refused) = self.refusals.accepted(now) {
                     tracing::info!(refused, "the disk takes what topics write again");
                 }
             }
