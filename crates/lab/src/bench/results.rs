@@ -122,12 +122,12 @@ pub(crate) struct Figures {
     pub flight: Option<Flight>,
     /// What stood open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sessions: Option<Sessions>,
+    pub sessions: Option<OpenSessions>,
 }
 
 /// Sessions that stand open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Sessions {
+pub(crate) struct OpenSessions {
     pub count: f64,
     /// Memory for each: the proportional set size with all of them, without that with a hundredth,
     /// divided by the others.
@@ -138,7 +138,7 @@ pub(crate) struct Sessions {
     pub start_ms: f64,
 }
 
-impl Sessions {
+impl OpenSessions {
     fn median(rounds: &[Self]) -> Self {
         let of = |figure: &dyn Fn(&Self) -> f64| median(rounds.iter().map(figure));
         Self {
@@ -201,7 +201,7 @@ impl Sample for Figures {
         };
         let bytes = |value: Option<u64>| value.map(|bytes| bytes as f64);
         let flights: Vec<Flight> = rounds.iter().filter_map(|it| it.flight).collect();
-        let sessions: Vec<Sessions> = rounds.iter().filter_map(|it| it.sessions).collect();
+        let sessions: Vec<OpenSessions> = rounds.iter().filter_map(|it| it.sessions).collect();
         let mut errors_by_kind = BTreeMap::new();
         for (kind, count) in rounds.iter().flat_map(|round| &round.errors_by_kind) {
             *errors_by_kind.entry(kind.clone()).or_default() += count;
@@ -224,7 +224,7 @@ impl Sample for Figures {
                 .filter_map(|it| it.delivered)
                 .reduce(Delivered::and),
             flight: (!flights.is_empty()).then(|| Flight::median(&flights)),
-            sessions: (!sessions.is_empty()).then(|| Sessions::median(&sessions)),
+            sessions: (!sessions.is_empty()).then(|| OpenSessions::median(&sessions)),
         }
     }
 }

@@ -16,7 +16,7 @@ use super::process::{self, Cores, Process};
 use super::results::{Case, Figures, Variant};
 use super::scenario::{Scenario, Side, System, Work};
 use super::stats::Stats;
-use super::system::{self, Place, Programs};
+use super::system::{self, Place, Programs, Setup};
 use super::tokens::{self, IN_TURN, Issuer, KeyFiles, Tokens};
 use super::ussd;
 use crate::pki::{self, Identity};
@@ -156,23 +156,14 @@ impl Bench {
             let plan = self.plan(system, scenario, case, stubs)?;
             return Ok((
                 self.measure(&plan, None, self.timing(system), &beside)?,
-                facts(scenario, "", ""),
+                RunFacts {
+                    scenario: scenario.name.to_owned(),
+                    ..RunFacts::default()
+                },
             ));
         }
-        let folder = self.folder.join(system.name());
-        let place = Place {
-            scenario,
-            keys: &KeyFiles::in_folder(&self.folder),
-            listen: process::free_address()?,
-            backend: stubs.back.1,
-            identity: &self.identity,
-            folder: &folder,
-        };
-        let mut setup = system::set_up(system, &place, &self.programs)?;
-        let log = self.folder.join(format!("{}.log", system.name()));
-        let (cores, own) = ([self.cores.system], &self.cores.load);
-        let command = format!("{:?}", setup.command).replace('"', "");
-        let running = Process::start(&mut setup.command, &cores, own, setup.address, &log)?;
+        let mut setup = self.set_up(system, scenario, stubs)?;
+        let running = self.start(system, &mut setup)?;
         let plan = Plan {
             address: setup.address,
             ..self.plan(system, scenario, case, stubs)?
@@ -186,7 +177,38 @@ impl Bench {
         if tokens.is_some() {
             check_tokens(&plan, &figures, self.window)?;
         }
-        Ok((figures, facts(scenario, &command, &setup.config)))
+        Ok((figures, setup.facts(scenario)))
+    }
+
+    /// Writes what a system needs for a scenario without a broker.
+    ///
+    /// # Errors
+    /// When the program is not there or a file cannot be written.
+    pub fn set_up(
+        &self,
+        system: System,
+        scenario: &Scenario,
+        stubs: &Stubs,
+    ) -> anyhow::Result<Setup> {
+        let place = Place {
+            scenario,
+            keys: &KeyFiles::in_folder(&self.folder),
+            listen: process::free_address()?,
+            backend: stubs.back.1,
+            identity: &self.identity,
+            folder: &self.folder.join(system.name()),
+        };
+        system::set_up(system, &place, &self.programs)
+    }
+
+    /// Starts a system on its core, and waits until it listens.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub fn start(&self, system: System, setup: &mut Setup) -> anyhow::Result<Process> {
+        let log = self.folder.join(format!("{}.log", system.name()));
+        let (cores, own) = ([self.cores.system], &self.cores.load);
+        Process::start(&mut setup.command, &cores, own, setup.address, &log)
     }
 
     /// How long load runs before a sample of a system.
@@ -311,14 +333,6 @@ fn check_tokens(plan: &Plan, figures: &Figures, window: Duration) -> anyhow::Res
         );
     }
     Ok(())
-}
-
-pub(crate) fn facts(scenario: &Scenario, command: &str, config: &str) -> RunFacts {
-    RunFacts {
-        scenario: scenario.name.to_owned(),
-        command: command.to_owned(),
-        config: config.to_owned(),
-    }
 }
 
 /// The figures between two clocks, with so many good replies.

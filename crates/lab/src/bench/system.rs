@@ -8,6 +8,7 @@ use std::process::Command;
 use anyhow::Context;
 
 use super::mapping;
+use super::outcome::RunFacts;
 use super::scenario::{Scenario, Side, System, Work};
 use super::template::Values;
 use super::tokens::{self, Algorithm, KeyFiles};
@@ -106,6 +107,17 @@ pub(crate) struct Setup {
     /// What it is configured with.
     pub config: String,
     pub address: SocketAddr,
+}
+
+impl Setup {
+    /// Its command line and configuration, for a scenario.
+    pub fn facts(&self, scenario: &Scenario) -> RunFacts {
+        RunFacts {
+            scenario: scenario.name.to_owned(),
+            command: format!("{:?}", self.command).replace('"', ""),
+            config: self.config.clone(),
+        }
+    }
 }
 
 /// What a system is set up for.

@@ -24,12 +24,18 @@ const MENU: [Turn; 5] = [
         "CON Airtime for +254NUMBER\n1. Buy\n2. Balance\n3. Kiswahili\n0. Exit",
     ),
     ("1", "CON How much?\n#. Back"),
-    ("1*50", "CON Buy airtime for 50?\n1. Yes\n2. No\n#. Back"),
     (
-        "1*50*1",
+        "1*AMOUNT",
+        "CON Buy airtime for AMOUNT?\n1. Yes\n2. No\n#. Back",
+    ),
+    (
+        "1*AMOUNT*1",
         "CON Pay by\n1. Airtime account\n2. Mobile money\n#. Back",
     ),
-    ("1*50*1*2", "END Thank you, +254NUMBER: 50 by mobile money."),
+    (
+        "1*AMOUNT*1*2",
+        "END Thank you, +254NUMBER: AMOUNT by mobile money.",
+    ),
 ];
 
 /// An order, with all systems behind its last screen.
@@ -49,6 +55,18 @@ const LATENCY: [Turn; 2] = [
     ("1", "END Paid: NUMBER."),
 ];
 
+/// A request of the subscriber with this number, and the screen that answers it.
+fn filled((text, screen): Turn, number: u64, amount: usize) -> (String, String) {
+    let (number, amount) = (number.to_string(), amount.to_string());
+    let of = |text: &str| text.replace("NUMBER", &number).replace("AMOUNT", &amount);
+    let text = of(text).replace('*', "%2A");
+    let sent = format!(
+        "sessionId=ATUid_{number}&phoneNumber=%2B254{number}&networkCode=63902\
+         &serviceCode=%2A123%23&text={text}"
+    );
+    (sent, of(screen))
+}
+
 /// The requests of a dialogue, and what must come back.
 ///
 /// # Errors
@@ -59,13 +77,9 @@ pub(super) fn dialogue(behind: Behind, case: &Case) -> anyhow::Result<(Bodies, D
         Behind::Orchestrate => &COMPLEX,
         Behind::Await => &LATENCY,
     };
-    let mut all = turns.iter().map(|(text, screen)| {
-        let text = text.replace('*', "%2A");
-        let sent = format!(
-            "sessionId=ATUid_{FIRST}&phoneNumber=%2B254{FIRST}&networkCode=63902\
-             &serviceCode=%2A123%23&text={text}"
-        );
-        Bodies::text(sent, screen.replace("NUMBER", &FIRST.to_string()))
+    let mut all = turns.iter().map(|turn| {
+        let (sent, screen) = filled(*turn, FIRST, 50);
+        Bodies::text(sent, screen)
     });
     let first = all.next();
     let first = first.ok_or_else(|| anyhow::anyhow!("a dialogue without a turn"))?;

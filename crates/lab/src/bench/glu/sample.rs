@@ -12,7 +12,7 @@ use super::super::load::Plan;
 use super::super::outcome::RunFacts;
 use super::super::process::{self, Process};
 use super::super::results::{Case, Figures, Flight, Variant};
-use super::super::sample::{Bench, SETTLE, Stubs, Timing, facts, figures};
+use super::super::sample::{Bench, SETTLE, Stubs, Timing, figures};
 use super::super::scenario::{Behind, Scenario, System, Work};
 use super::super::stats::Stats;
 use super::super::ussd;
@@ -91,11 +91,8 @@ impl Bench {
             folder: &folder,
         };
         let mut setup = setup::set_up(system, &place, &self.programs)?;
-        let log = self.folder.join(format!("{}.log", system.name()));
-        let (cores, own) = ([self.cores.system], &self.cores.load);
-        let command = format!("{:?}", setup.command).replace('"', "");
-        let process = Process::start(&mut setup.command, &cores, own, setup.address, &log)?;
-        let facts = facts(scenario, &command, &setup.config);
+        let process = self.start(system, &mut setup)?;
+        let facts = setup.facts(scenario);
         Ok((Running { process, facts }, setup.address))
     }
 

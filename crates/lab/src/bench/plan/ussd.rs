@@ -68,7 +68,8 @@ impl UssdArgs {
         let options = &self.options;
         let behind = match scenario.work {
             Work::Menu(behind) => behind,
-            _ => Behind::Nothing,
+            Work::Sessions => Behind::Nothing,
+            _ => return Vec::new(),
         };
         let case = |users: usize| Case {
             scenario: scenario.name.to_owned(),
