@@ -44,7 +44,8 @@ impl Release {
         }
     }
 
-    /// To be called on the thread as often as one likes, once a second at least while it rests.
+    /// To be called on the thread as often as one likes. The rarer it is called while the thread
+    /// rests, the later memory goes back.
     pub fn look(&self) {
         let now = Instant::now();
         let since = self.ticked.get().map(|last| now.duration_since(last));

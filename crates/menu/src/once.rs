@@ -365,8 +365,9 @@ impl Core {
         }
     }
 
-    /// Forgets a session whose subscriber has begun so many since. A report of its end that comes
-    /// later is one of an unknown session, and late keys are told that it is over.
+    /// Deletes a session that is one too many of its subscriber's. A report of its end that comes
+    /// later is one of an unknown session, and so is a late key, unless what was typed fits a code
+    /// with parameters.
     async fn forget(&self, session: RecordKey, services: &dyn Services) {
         let forgotten = async { self.enter(session, services).await?.delete().await };
         if let Err(fault) = forgotten.await {

@@ -139,27 +139,22 @@ impl Talk<'_> {
         context: &mut Context<'_>,
         polled: usize,
     ) -> bool {
-        let before = self.works.len();
         let metrics = self.metrics.as_ref();
-        let mut at = 0;
-        self.works.retain_mut(|work| {
-            at += 1;
-            if at <= polled {
-                return true;
-            }
+        let ended = self.works.extract_if(polled.., |work| {
             let Poll::Ready(answer) = work.as_mut().poll(context) else {
-                return true;
+                return false;
             };
             let is_sent = send(session, answer);
             if let Some(metrics) = metrics.filter(|_| is_sent) {
                 metrics.messages_down.add(1);
             }
-            false
+            true
         });
+        let has_answered = ended.count() > 0;
         if self.works.is_empty() {
             self.works = Vec::new();
         }
-        before > self.works.len()
+        has_answered
     }
 
     /// Begins the message that waits, when there is a place for it.

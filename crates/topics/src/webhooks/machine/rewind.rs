@@ -1,4 +1,5 @@
-//! Has events offered again: all that are not done, when some of them are not what they were.
+//! Rewinds to the cursor: everything that is not done is offered again, since a replay or a change
+//! of the view has made some of it different.
 
 use super::Machine;
 use super::queue::Pending;

@@ -22,7 +22,7 @@ use self::body::SubscriptionStatus;
 use self::list::Query;
 use super::admission::{Admission, log_failure};
 use super::handler::id;
-use super::operations::{Challenge, Client, Creation, Operations};
+use super::operations::{Challenge, Client, Creation, Operations, UpdateOptions};
 use super::{Managed, show};
 use crate::access::{self, Protocol, Refused, Right};
 use crate::endpoint::{Directory, Endpoint};
@@ -356,10 +356,11 @@ async fn update(operations: &Operations<'_>) -> Result<Reply, Fault> {
         true => Challenge::Awaited,
         false => Challenge::InBackground,
     };
-    let is_suspended = status == Some(SubscriptionStatus::Suspended);
-    operations
-        .update(&id, patch, (challenge, is_suspended))
-        .await?;
+    let options = UpdateOptions {
+        challenge,
+        pauses: status == Some(SubscriptionStatus::Suspended),
+    };
+    operations.update(&id, patch, options).await?;
     if is_activated {
         // A URL that has not answered its challenge is asked again.
         operations.verify(&operations.subscription(&id)?).await?;

@@ -7,7 +7,7 @@ use message::{Fault, Method, Reply, Request};
 use serde_json::{Value, json};
 
 use super::admission::{Admission, log_failure};
-use super::operations::{Challenge, Creation, Named, Operations};
+use super::operations::{Challenge, Creation, Named, Operations, UpdateOptions};
 use super::{Managed, body, openapi, show};
 use crate::access::{self, Refused, Right};
 use crate::endpoint::Endpoint;
@@ -268,8 +268,11 @@ fn show_one(operations: &Operations<'_>) -> Result<Reply, Fault> {
 async fn update(operations: &Operations<'_>) -> Result<Reply, Fault> {
     let (request, managed) = (operations.request, operations.managed);
     let patch = |members| body::patched(request, members, managed);
-    let how = (Challenge::InBackground, false);
-    let known = operations.update(id(request), patch, how).await?;
+    let options = UpdateOptions {
+        challenge: Challenge::InBackground,
+        pauses: false,
+    };
+    let known = operations.update(id(request), patch, options).await?;
     Ok(reply(operations, 200, &known, None))
 }
 

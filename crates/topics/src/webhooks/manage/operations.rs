@@ -14,7 +14,7 @@ use journal::Refusal as NotWritten;
 use message::{Fault, Kind, Origin, Request};
 use serde_json::json;
 
-pub(super) use self::change::{Challenge, Creation};
+pub(super) use self::change::{Challenge, Creation, UpdateOptions};
 use super::Managed;
 use super::show::entity_tag;
 use crate::endpoint::Endpoint;

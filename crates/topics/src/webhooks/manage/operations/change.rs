@@ -79,6 +79,14 @@ pub(in super::super) enum Challenge {
     Awaited,
 }
 
+/// What else a change does.
+#[derive(Clone, Copy, Debug)]
+pub(in super::super) struct UpdateOptions {
+    pub challenge: Challenge,
+    /// Whether the webhook is paused, too.
+    pub pauses: bool,
+}
+
 impl Operations<'_> {
     /// Has the egress guard judge a URL.
     ///
@@ -236,7 +244,7 @@ impl Operations<'_> {
         &self,
         id: &str,
         patch: impl FnOnce(Members) -> Result<Members, Fault>,
-        (challenge, pauses): (Challenge, bool),
+        UpdateOptions { challenge, pauses }: UpdateOptions,
     ) -> Result<Known, Fault> {
         let (managed, services) = (self.managed, self.services);
         let changing = self.changing(id).await?;

@@ -1,7 +1,7 @@
-//! Turns of tasks that have more to do than others wait for: connections that always have frames or
-//! requests ready, flows whose expressions go on and on. One of them has its turn, then everything
-//! that is ready and what sockets have is served, then the next one has its turn. If all were woken
-//! at once, each request of another client would wait for all of them.
+//! The queue of tasks that yield since they have more to do than others should wait for:
+//! connections that always have frames or requests ready, flows of many rounds. One of them has its
+//! turn, then everything that is ready and what sockets have is served, then the next one has its
+//! turn. If all were woken at once, each request of another client would wait for all of them.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -10,32 +10,32 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-/// More than a turn takes: what those that have had theirs have used must not bring more of them
-/// theirs each time.
+/// More than a turn takes. The time since the queue was served last has the turns of those that
+/// were woken then: if it counted for more turns than these, each time more would be woken.
 const TURN: Duration = Duration::from_millis(4);
 /// How many have their turns between two looks at the sockets at most.
 const TURNS_MAX: usize = 16;
 
 thread_local! {
-    static TURNS: Turns = const {
-        Turns {
-            is_given: Cell::new(false),
+    static QUEUE: YieldQueue = const {
+        YieldQueue {
+            is_served: Cell::new(false),
             waiting: RefCell::new(VecDeque::new()),
-            giver: Cell::new(None),
+            server: Cell::new(None),
         }
     };
 }
 
-/// The tasks of a worker that wait for a turn.
-struct Turns {
-    /// Whether [`give_turns`] runs on this thread.
-    is_given: Cell<bool>,
+/// The tasks of a worker that have yielded and wait for their next turn.
+struct YieldQueue {
+    /// Whether [`serve_yield_queue`] runs on this thread.
+    is_served: Cell<bool>,
     waiting: RefCell<VecDeque<Waker>>,
-    /// Wakes the task that gives turns, while nobody waits for one.
-    giver: Cell<Option<Waker>>,
+    /// Wakes the task that serves the queue, while that is empty.
+    server: Cell<Option<Waker>>,
 }
 
-impl Turns {
+impl YieldQueue {
     fn enter(&self, waker: &Waker) {
         let mut waiting = self.waiting.borrow_mut();
         // One that was woken by something else meanwhile has its place already.
@@ -43,8 +43,8 @@ impl Turns {
             waiting.push_back(waker.clone());
         }
         drop(waiting);
-        if let Some(giver) = self.giver.take() {
-            giver.wake();
+        if let Some(server) = self.server.take() {
+            server.wake();
         }
     }
 
@@ -69,24 +69,25 @@ pub async fn yield_now() {
 
 /// The same within a `poll`, which is to return [`Poll::Pending`] then.
 pub fn poll_yield(context: &mut Context<'_>) {
-    TURNS.with(|turns| match turns.is_given.get() {
-        true => turns.enter(context.waker()),
+    QUEUE.with(|queue| match queue.is_served.get() {
+        true => queue.enter(context.waker()),
         // Its first poll only has the task woken, behind what sockets have.
         false => drop(pin!(tokio::task::yield_now()).poll(context)),
     });
 }
 
-/// Gives the tasks of this thread that yield their turns, one between any two looks of the runtime
-/// at its sockets. It never ends; without it all that have yielded are woken together.
-pub async fn give_turns() {
-    let _given = Given::new();
+/// Wakes the tasks of this thread that have yielded, one between any two looks of the runtime at
+/// its sockets, and a few when the worker is busy. It never ends; without it all that have yielded
+/// are woken together.
+pub async fn serve_yield_queue() {
+    let _guard = ServingGuard::new();
     loop {
         poll_fn(|context| {
-            TURNS.with(|turns| {
-                if !turns.waiting.borrow().is_empty() {
+            QUEUE.with(|queue| {
+                if !queue.waiting.borrow().is_empty() {
                     return Poll::Ready(());
                 }
-                turns.giver.set(Some(context.waker().clone()));
+                queue.server.set(Some(context.waker().clone()));
                 Poll::Pending
             })
         })
@@ -94,7 +95,7 @@ pub async fn give_turns() {
         let before = Instant::now();
         tokio::task::yield_now().await;
         for _ in 0..turns_after(before.elapsed()) {
-            let Some(next) = TURNS.with(Turns::next) else {
+            let Some(next) = QUEUE.with(YieldQueue::next) else {
                 break;
             };
             next.wake();
@@ -110,22 +111,22 @@ fn turns_after(others: Duration) -> usize {
     usize::try_from(turns).map_or(TURNS_MAX, |it| it.clamp(1, TURNS_MAX))
 }
 
-/// While this exists turns are given.
-struct Given;
+/// While this exists the queue of the thread is served.
+struct ServingGuard;
 
-impl Given {
+impl ServingGuard {
     fn new() -> Self {
-        TURNS.with(|turns| turns.is_given.set(true));
+        QUEUE.with(|queue| queue.is_served.set(true));
         Self
     }
 }
 
-impl Drop for Given {
+impl Drop for ServingGuard {
     fn drop(&mut self) {
         // The thread may be at its end, with nobody who waits.
-        let _ = TURNS.try_with(|turns| {
-            turns.is_given.set(false);
-            while let Some(next) = turns.next() {
+        let _ = QUEUE.try_with(|queue| {
+            queue.is_served.set(false);
+            while let Some(next) = queue.next() {
                 next.wake();
             }
         });
@@ -180,7 +181,7 @@ mod tests {
     #[test]
     fn many_that_yield_stand_before_nobody() {
         on_a_worker(async {
-            spawn_local(give_turns());
+            spawn_local(serve_yield_queue());
             let (sum, each) = turns_meanwhile(50, 100).await;
             // The first turn of each, and a few for each time that sockets are looked at.
             assert!(sum <= 50 + 600, "{sum}");
@@ -198,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_giver_all_have_their_turns() {
+    fn all_have_their_turns_where_nobody_serves_the_queue() {
         on_a_worker(async {
             let (sum, _) = turns_meanwhile(5, 20).await;
             assert!(sum > 20, "{sum}");
@@ -206,9 +207,9 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_forgotten_when_turns_are_given_no_more() {
+    fn nobody_is_forgotten_when_the_queue_is_served_no_more() {
         on_a_worker(async {
-            let giver = spawn_local(give_turns());
+            let server = spawn_local(serve_yield_queue());
             tokio::task::yield_now().await;
             let waiting = spawn_local(async {
                 for _ in 0..10 {
@@ -216,7 +217,7 @@ mod tests {
                 }
             });
             tokio::task::yield_now().await;
-            giver.abort();
+            server.abort();
             waiting.await.unwrap();
         });
     }
