@@ -2,8 +2,13 @@
 //! load.
 
 use std::io::{Read, Write};
+use std::iter::{Skip, StepBy};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::ops::Range;
+use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
+use std::sync::Barrier;
+use std::thread;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -16,6 +21,54 @@ use crate::pki;
 
 /// How long an answer may take: a report of many posts is worked out first.
 const ANSWER_MAX: Duration = Duration::from_secs(120);
+
+/// Has so many threads each do their share of some numbered things; `work` gets the thread's number
+/// and its share.
+///
+/// # Errors
+/// What `work` fails with first.
+pub(super) fn side_by_side(
+    threads: usize,
+    all: Range<usize>,
+    work: impl Fn(usize, StepBy<Skip<Range<usize>>>) -> anyhow::Result<()> + Sync,
+) -> anyhow::Result<()> {
+    side_by_side_then(threads, all, work, || ())
+}
+
+/// The same; `then` is done when they are through, and still count as threads of this process.
+///
+/// # Errors
+/// The same.
+pub(super) fn side_by_side_then<T>(
+    threads: usize,
+    all: Range<usize>,
+    work: impl Fn(usize, StepBy<Skip<Range<usize>>>) -> anyhow::Result<()> + Sync,
+    then: impl FnOnce() -> T,
+) -> anyhow::Result<T> {
+    let through = Barrier::new(threads + 1);
+    thread::scope(|scope| {
+        let start = |number: usize| {
+            let own = all.clone().skip(number).step_by(threads);
+            let (work, through) = (&work, &through);
+            scope.spawn(move || {
+                // Whatever becomes of it, the others are not kept waiting.
+                let done = panic::catch_unwind(AssertUnwindSafe(|| work(number, own)));
+                through.wait();
+                through.wait();
+                done
+            })
+        };
+        let started: Vec<_> = (0..threads).map(start).collect();
+        through.wait();
+        let result = then();
+        through.wait();
+        started.into_iter().try_for_each(|thread| {
+            let ended = thread.join().flatten();
+            ended.unwrap_or_else(|_| Err(anyhow::anyhow!("a thread of the load has ended early")))
+        })?;
+        Ok(result)
+    })
+}
 
 trait Stream: Read + Write + Send {}
 

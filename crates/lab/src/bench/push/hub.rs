@@ -9,7 +9,7 @@ use anyhow::Context;
 use super::case::Case;
 use super::flow;
 use super::sink::Sink;
-use crate::bench::ask::{Connection, form, metric};
+use crate::bench::ask::{Connection, form, metric, side_by_side};
 
 /// So many subscribers ask before their confirmations are waited for: fewer than may wait with a
 /// hub at once.
@@ -34,13 +34,8 @@ pub(super) fn subscribe(
     let mut done = 0;
     while done < case.endpoints {
         let end = (done + PORTION).min(case.endpoints);
-        thread::scope(|scope| {
-            let ask = |caller: usize| {
-                let own = (done..end).skip(caller).step_by(CALLERS);
-                scope.spawn(move || ask(case, hub, to, caller, own))
-            };
-            let threads: Vec<_> = (0..CALLERS).map(ask).collect();
-            threads.into_iter().try_for_each(joined)
+        side_by_side(CALLERS, done..end, |caller, own| {
+            ask(case, hub, to, caller, own)
         })?;
         sink.wait_verified(end as u64)?;
         done = end;
@@ -60,14 +55,6 @@ pub(super) fn subscribe(
         );
         thread::sleep(Duration::from_millis(20));
     }
-}
-
-/// The result of a thread, which does nothing that panics.
-pub(super) fn joined(
-    thread: thread::ScopedJoinHandle<'_, anyhow::Result<()>>,
-) -> anyhow::Result<()> {
-    let ended = thread.join();
-    ended.unwrap_or_else(|_| Err(anyhow::anyhow!("a thread of the load has ended early")))
 }
 
 fn ask(

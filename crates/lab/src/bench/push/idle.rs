@@ -9,8 +9,7 @@ use anyhow::Context;
 
 use super::case::Case;
 use super::flow;
-use super::hub::joined;
-use crate::bench::ask::{Connection, metric};
+use crate::bench::ask::{Connection, metric, side_by_side};
 use crate::stamp;
 
 /// So many connections make webhooks at a time.
@@ -30,13 +29,8 @@ pub(super) fn make(
     sink: SocketAddr,
     token: &str,
 ) -> anyhow::Result<()> {
-    thread::scope(|scope| {
-        let start = |caller: usize| {
-            let own = (0..case.endpoints).skip(caller).step_by(CALLERS);
-            scope.spawn(move || make_some(case, engine, sink, token, own))
-        };
-        let threads: Vec<_> = (0..CALLERS).map(start).collect();
-        threads.into_iter().try_for_each(joined)
+    side_by_side(CALLERS, 0..case.endpoints, |_, own| {
+        make_some(case, engine, sink, token, own)
     })
 }
 

@@ -2,11 +2,12 @@
 //! with all of them when the engine was killed, and whether each goes on at its screen.
 
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::{GATEWAYS, MENU, Turn, filled};
-use crate::bench::ask::Connection;
+use crate::bench::ask::{Connection, side_by_side, side_by_side_then};
 use crate::bench::body::FIRST;
 use crate::bench::memory;
 use crate::bench::outcome::RunFacts;
@@ -48,8 +49,10 @@ impl Bench {
         let without = settled(&running);
         let beside = self.beside(stubs);
         let before = self.clock(&running.family(), &beside)?;
-        press(address, first..count, seen)?;
-        let after = self.clock(&running.family(), &beside)?;
+        let work = |_, own| press_some(address, own, seen);
+        let after = side_by_side_then(GATEWAYS, first..count, work, || {
+            self.clock(&running.family(), &beside)
+        })??;
         let with = settled(&running);
         running.kill();
         let begun = Instant::now();
@@ -83,23 +86,8 @@ fn settled(running: &Process) -> u64 {
 }
 
 /// Presses keys in each of some sessions, and compares the screens.
-fn press(
-    address: SocketAddr,
-    sessions: std::ops::Range<usize>,
-    turns: &[Turn],
-) -> anyhow::Result<()> {
-    thread::scope(|scope| {
-        let gateways: Vec<_> = (0..GATEWAYS)
-            .map(|gateway| {
-                let own = sessions.clone().skip(gateway).step_by(GATEWAYS);
-                scope.spawn(move || press_some(address, own, turns))
-            })
-            .collect();
-        gateways.into_iter().try_for_each(|gateway| {
-            let joined = gateway.join();
-            joined.map_err(|_| anyhow::anyhow!("a gateway's thread panicked"))?
-        })
-    })
+fn press(address: SocketAddr, sessions: Range<usize>, turns: &[Turn]) -> anyhow::Result<()> {
+    side_by_side(GATEWAYS, sessions, |_, own| press_some(address, own, turns))
 }
 
 fn press_some(
