@@ -9,6 +9,7 @@
 
 mod action;
 mod answering;
+mod begun;
 mod check;
 pub mod codes;
 mod dial;

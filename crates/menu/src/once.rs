@@ -305,11 +305,40 @@ impl Core {
         if is_told || (news.begins && self.plan.resume.is_some()) {
             self.note_now(of, news, services).await;
         } else if news.begins {
-            // How many sessions there are concerns no reply: none waits for it.
-            let menu = Arc::clone(self);
-            services.spawn(Box::new(move |services| {
-                Box::pin(async move { menu.note_now(of, news, services).await })
-            }));
+            let (session, subscriber) = of;
+            self.note_later(session, subscriber, services);
+        }
+    }
+
+    /// Notes a session that has begun, in a task of its own: how many there are concerns no reply,
+    /// so none waits for it.
+    fn note_later(
+        self: &Arc<Self>,
+        session: RecordKey,
+        subscriber: RecordKey,
+        services: &dyn Services,
+    ) {
+        if !self.sessions.begun.add(subscriber, session.to_text()) {
+            return;
+        }
+        let menu = Arc::clone(self);
+        services.spawn(Box::new(move |services| {
+            Box::pin(async move { menu.note_begun(subscriber, services).await })
+        }));
+    }
+
+    /// Notes the sessions of a subscriber that have begun.
+    async fn note_begun(self: &Arc<Self>, subscriber: RecordKey, services: &dyn Services) {
+        let due = self.sessions.begun.due(subscriber);
+        let mut surplus = Vec::new();
+        let changed = self.change(subscriber, services, |known| {
+            for session in due.take() {
+                surplus.extend(known.begin(session, self.plan.per_subscriber));
+            }
+        });
+        match changed.await {
+            Ok(()) => self.forget_all(&surplus, services),
+            failed => warn_unnoted(failed),
         }
     }
 
@@ -356,8 +385,17 @@ impl Core {
                 Box::pin(async move { menu.close(resumed, services).await })
             }));
         }
-        let surplus = surplus.iter().filter(|_| is_noted);
-        for session in surplus.filter_map(|it| RecordKey::session_of_text(it)) {
+        if is_noted {
+            self.forget_all(&surplus, services);
+        }
+    }
+
+    /// Deletes sessions that are too many, each when nobody works on it any more.
+    fn forget_all(self: &Arc<Self>, surplus: &[String], services: &dyn Services) {
+        for session in surplus
+            .iter()
+            .filter_map(|it| RecordKey::session_of_text(it))
+        {
             let menu = Arc::clone(self);
             services.spawn(Box::new(move |services| {
                 Box::pin(async move { menu.forget(session, services).await })

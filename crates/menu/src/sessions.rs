@@ -21,6 +21,7 @@ use sha2::{Digest, Sha256};
 use steps::KeyedStateHandle;
 use tokio::sync::{OwnedMutexGuard, watch};
 
+use crate::begun::Begun;
 use crate::in_use::{InUse, Used};
 use crate::outbox::Outbox;
 use crate::pushing::Pushing;
@@ -163,6 +164,8 @@ pub(crate) struct Sessions {
     pub outbox: Outbox,
     /// The sessions that flows begin.
     pub pushing: Pushing,
+    /// Those that are to be noted with their subscribers.
+    pub begun: Begun,
 }
 
 impl State for Sessions {
@@ -193,6 +196,7 @@ impl Sessions {
             running: Mutex::default(),
             outbox: Outbox::default(),
             pushing: Pushing::default(),
+            begun: Begun::default(),
         }
     }
 

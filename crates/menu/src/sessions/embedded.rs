@@ -14,7 +14,7 @@ use steps::KeyedStateHandle;
 use tokio::sync::OnceCell;
 
 use super::leftovers::{Scope, Scopes};
-use super::slots::{Held, SlotGuard, Slots, Times};
+use super::slots::{Held, Key, Moment, SlotGuard, Slots, Times};
 
 /// The table of the keyed state.
 pub(super) const TABLE: &str = "sessions";
@@ -103,10 +103,9 @@ impl Embedded {
             };
             after = Some(last.clone());
             for (name, value) in &page {
-                let key = name.get(scope.prefix().len()..).unwrap_or_default();
-                // The page is one allocation: what is kept of it must not keep all of it.
-                let (key, value) = (Bytes::copy_from_slice(key), Bytes::copy_from_slice(value));
-                if let Some(held) = Held::decode(&value, self.next_version()) {
+                let key = name.get(scope.prefix().len()..).and_then(to_key);
+                let held = Held::decode(value, self.next_version());
+                if let (Some(key), Some(held)) = (key, held) {
                     self.slots.load(key, held);
                 }
             }
@@ -126,7 +125,7 @@ impl Embedded {
         })?;
         slot.unsure = None;
         // Whoever has read it before the write knows its version.
-        if slot.held.as_ref().map(Held::encode) != value {
+        if slot.held.as_ref().map(Held::encode).as_deref() != value.as_deref() {
             slot.held = value.and_then(|it| Held::decode(&it, self.next_version()));
         }
         Ok(())
@@ -136,7 +135,7 @@ impl Embedded {
     /// gone.
     async fn write_out(
         &self,
-        key: &Bytes,
+        key: &Key,
         held: Option<&Held>,
         gone: &[SlotGuard<'_>],
         is_synced: bool,
@@ -145,7 +144,7 @@ impl Embedded {
             return Ok(());
         };
         let table: Arc<str> = TABLE.into();
-        let delete = |key: &Bytes| Change::Delete {
+        let delete = |key: &Key| Change::Delete {
             table: Arc::clone(&table),
             key: scope.name(key),
         };
@@ -154,7 +153,7 @@ impl Embedded {
             Some(held) => Change::Put {
                 table: Arc::clone(&table),
                 key: scope.name(key),
-                value: held.encode(),
+                value: held.encode().into(),
             },
             None => delete(key),
         });
@@ -176,11 +175,11 @@ impl Embedded {
         services: &dyn Services,
     ) -> Result<Option<Version>, Fault> {
         self.read_once(services).await?;
+        let key = to_key(key).ok_or_else(no_key)?;
         let mut slot = self.slots.enter(key).await;
         self.settle(&mut slot).await?;
         let now = services.wall();
-        let current = slot.held.as_ref().filter(|it| it.expires > now);
-        if current.map(|it| it.version) != write.expected {
+        if slot.at(now).map(|it| it.version) != write.expected {
             return Ok(None);
         }
         let most = self.most.load(Ordering::Relaxed);
@@ -191,9 +190,10 @@ impl Embedded {
         };
         let version = self.next_version();
         let held = Held {
-            value: write.value,
+            // Without what the writer had to spare.
+            value: Box::from(&*write.value),
             version,
-            expires: now + write.ttl,
+            expires: Moment::of(now + write.ttl),
         };
         slot.begin(self.slots.times(&held));
         gone.iter_mut().for_each(|it| it.unsure = Some(Times::NONE));
@@ -211,12 +211,12 @@ impl Embedded {
         services: &dyn Services,
     ) -> Result<bool, Fault> {
         self.read_once(services).await?;
+        let key = to_key(key).ok_or_else(no_key)?;
         let Some(mut slot) = self.slots.enter_known(key).await else {
             return Ok(false);
         };
         self.settle(&mut slot).await?;
-        let now = services.wall();
-        let held = slot.held.as_ref().filter(|it| it.expires > now);
+        let held = slot.at(services.wall());
         if held.is_none_or(|held| held.version != expected) {
             return Ok(false);
         }
@@ -229,17 +229,26 @@ impl Embedded {
 
     async fn find(&self, key: &[u8], services: &dyn Services) -> Result<Option<Entry>, Fault> {
         self.read_once(services).await?;
+        let key = to_key(key).ok_or_else(no_key)?;
         let Some(mut slot) = self.slots.enter_known(key).await else {
             return Ok(None);
         };
         self.settle(&mut slot).await?;
-        let now = services.wall();
-        let held = slot.held.as_ref().filter(|it| it.expires > now);
-        Ok(held.map(|it| Entry {
-            value: it.value.clone(),
+        Ok(slot.at(services.wall()).map(|it| Entry {
+            value: Bytes::copy_from_slice(&it.value),
             version: it.version,
         }))
     }
+}
+
+/// The key of these bytes, if they are a hash.
+fn to_key(bytes: &[u8]) -> Option<Key> {
+    bytes.try_into().ok()
+}
+
+fn no_key() -> Fault {
+    let detail = "a session goes by something that is no hash";
+    Fault::new(Kind::Internal, Origin::Engine, detail)
 }
 
 impl KeyValueStore for Embedded {

@@ -12,7 +12,7 @@ use component::state::{State, StateKey, States};
 use journal::{Change, Durability, Keyed, Refusal};
 
 use super::embedded::TABLE;
-use super::slots;
+use super::slots::{self, Moment};
 
 /// What the keys of one store begin with in the data folder.
 type Prefix = [u8; 32];
@@ -95,6 +95,7 @@ impl Scopes {
     pub async fn sweep(&self, keyed: &Keyed, now: Duration) -> Result<bool, Refusal> {
         let mut last = self.turn().await;
         let page = keyed.scan(TABLE, b"", last.as_deref(), PAGE).await?;
+        let now = Moment::of(now);
         let is_over = |value: &[u8]| slots::expires(value).is_none_or(|it| it <= now);
         let left = page.iter().filter(|(_, value)| is_over(value));
         let left = left.filter(|(name, _)| !self.has(name));

@@ -1,37 +1,49 @@
-//! Values in memory, each with a lock of its own, in two orders: by when they are gone, and by how
-//! long they are needed. Each knows whether the disk may have another value than memory.
+//! Values in memory in two orders: by when they are gone, and by how long they are needed. One that
+//! somebody works on has a lock, and knows whether the disk may have another value than memory. All
+//! others, of which there may be millions, rest: they take as little room as they can.
 
 use std::collections::{BTreeSet, HashMap};
+use std::mem;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bytes::Bytes;
 use component::key_value::Version;
 use tokio::sync::OwnedMutexGuard;
 
 /// How many values are taken out at once to make room.
 const SWEEP: usize = 16;
 
+/// What a value goes by: a hash.
+pub(super) type Key = [u8; 32];
+
+/// A time of day in whole milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Moment(u64);
+
+impl Moment {
+    pub fn of(time: Duration) -> Self {
+        Self(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+    }
+}
+
 /// A value that is kept.
 #[derive(Clone, Debug)]
 pub(super) struct Held {
-    pub value: Bytes,
+    pub value: Box<[u8]>,
     pub version: Version,
-    /// When it is gone, by the time of day.
-    pub expires: Duration,
+    /// When it is gone.
+    pub expires: Moment,
 }
 
 impl Held {
-    pub fn encode(&self) -> Bytes {
-        let mut bytes = (self.expires.as_millis() as u64).to_be_bytes().to_vec();
-        bytes.extend_from_slice(&self.value);
-        bytes.into()
+    pub fn encode(&self) -> Vec<u8> {
+        [&self.expires.0.to_be_bytes(), &*self.value].concat()
     }
 
-    pub fn decode(bytes: &Bytes, version: Version) -> Option<Self> {
+    pub fn decode(bytes: &[u8], version: Version) -> Option<Self> {
         Some(Self {
-            value: bytes.slice(8..),
+            value: bytes.get(8..)?.into(),
             version,
             expires: expires(bytes)?,
         })
@@ -39,23 +51,23 @@ impl Held {
 }
 
 /// When a value is gone that was encoded so.
-pub(super) fn expires(bytes: &[u8]) -> Option<Duration> {
-    let expires = bytes.first_chunk().map(|it| u64::from_be_bytes(*it))?;
-    Some(Duration::from_millis(expires))
+pub(super) fn expires(bytes: &[u8]) -> Option<Moment> {
+    let expires = bytes.first_chunk();
+    expires.map(|it| Moment(u64::from_be_bytes(*it)))
 }
 
-/// Until when a value is needed, and until when it is known, by the time of day.
+/// Until when a value is needed, and until when it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Times {
-    needed: Duration,
-    expires: Duration,
+    needed: Moment,
+    expires: Moment,
 }
 
 impl Times {
     /// Of no value.
     pub const NONE: Self = Self {
-        needed: Duration::ZERO,
-        expires: Duration::ZERO,
+        needed: Moment(0),
+        expires: Moment(0),
     };
 
     fn or_later(self, other: Self) -> Self {
@@ -66,7 +78,7 @@ impl Times {
     }
 }
 
-/// What there is of a key.
+/// What there is of a key that somebody works on.
 #[derive(Default)]
 pub(super) struct Slot {
     pub held: Option<Held>,
@@ -77,30 +89,48 @@ pub(super) struct Slot {
     listed: Option<Times>,
 }
 
+impl Slot {
+    /// The value that there is at a time of day.
+    pub fn at(&self, now: Duration) -> Option<&Held> {
+        let held = self.held.as_ref();
+        held.filter(|it| it.expires > Moment::of(now))
+    }
+}
+
 type Shared = Arc<tokio::sync::Mutex<Slot>>;
 
-#[derive(Default)]
+/// Where a value is.
+enum Place {
+    /// Nobody works on it, and the disk has the same. It is listed with its times.
+    Resting(Held),
+    /// Somebody works on it, or nobody knows what the disk has.
+    Open(Shared),
+}
+
+/// Until when a value is needed: behind that it may make room for others.
+type Needed = fn(&[u8]) -> Duration;
+
 struct Inner {
-    slots: HashMap<Bytes, Shared>,
+    places: HashMap<Key, Place>,
     /// When values are gone.
-    by_expiry: BTreeSet<(Duration, Bytes)>,
+    by_expiry: BTreeSet<(Moment, Key)>,
     /// Until when they are needed, and when they are gone.
-    by_need: BTreeSet<(Duration, Duration, Bytes)>,
+    by_need: BTreeSet<(Moment, Moment, Key)>,
 }
 
 impl Inner {
-    fn list(&mut self, key: &Bytes, slot: &mut Slot, times: Option<Times>) {
+    fn list(&mut self, key: &Key, slot: &mut Slot, times: Option<Times>) {
         if slot.listed == times {
             return;
         }
         if let Some(before) = slot.listed {
-            self.by_expiry.remove(&(before.expires, key.clone()));
-            let entry = (before.needed, before.expires, key.clone());
+            self.by_expiry.remove(&(before.expires, *key));
+            let entry = (before.needed, before.expires, *key);
             self.by_need.remove(&entry);
         }
         if let Some(times) = times {
-            self.by_expiry.insert((times.expires, key.clone()));
-            let entry = (times.needed, times.expires, key.clone());
+            self.by_expiry.insert((times.expires, *key));
+            let entry = (times.needed, times.expires, *key);
             self.by_need.insert(entry);
         }
         slot.listed = times;
@@ -110,14 +140,17 @@ impl Inner {
 /// The values of one store.
 pub(super) struct Slots {
     inner: Mutex<Inner>,
-    /// Until when a value is needed: behind that it may make room for others.
-    needed: fn(&[u8]) -> Duration,
+    needed: Needed,
 }
 
 impl Slots {
-    pub fn new(needed: fn(&[u8]) -> Duration) -> Self {
+    pub fn new(needed: Needed) -> Self {
         Self {
-            inner: Mutex::default(),
+            inner: Mutex::new(Inner {
+                places: HashMap::new(),
+                by_expiry: BTreeSet::new(),
+                by_need: BTreeSet::new(),
+            }),
             needed,
         }
     }
@@ -131,38 +164,35 @@ impl Slots {
         self.lock().by_expiry.len()
     }
 
-    /// How many keys have a slot.
+    /// How many keys have a place.
     #[cfg(test)]
-    pub fn slots(&self) -> usize {
-        self.lock().slots.len()
+    pub fn places(&self) -> usize {
+        self.lock().places.len()
     }
 
     /// The times of a value.
     pub fn times(&self, held: &Held) -> Times {
         Times {
-            needed: (self.needed)(&held.value),
+            needed: Moment::of((self.needed)(&held.value)),
             expires: held.expires,
         }
     }
 
     /// Puts in what the disk has.
-    pub fn load(&self, key: Bytes, held: Held) {
+    pub fn load(&self, key: Key, held: Held) {
         let times = self.times(&held);
-        let mut slot = Slot {
-            held: Some(held),
-            ..Slot::default()
-        };
         let mut inner = self.lock();
-        inner.list(&key, &mut slot, Some(times));
-        inner
-            .slots
-            .insert(key, Arc::new(tokio::sync::Mutex::new(slot)));
+        inner.list(&key, &mut Slot::default(), Some(times));
+        inner.places.insert(key, Place::Resting(held));
     }
 
     /// Waits until nobody else works on a key.
-    pub async fn enter(&self, key: &[u8]) -> SlotGuard<'_> {
-        let key = Bytes::copy_from_slice(key);
-        let slot = Arc::clone(self.lock().slots.entry(key.clone()).or_default());
+    pub async fn enter(&self, key: Key) -> SlotGuard<'_> {
+        let slot = {
+            let mut inner = self.lock();
+            let place = inner.places.entry(key);
+            self.open(place.or_insert_with(|| Place::Open(Shared::default())))
+        };
         // First: whoever waits may be dropped.
         let entry = Entry { slots: self, key };
         SlotGuard {
@@ -172,17 +202,31 @@ impl Slots {
     }
 
     /// The same for a key that has something.
-    pub async fn enter_known(&self, key: &[u8]) -> Option<SlotGuard<'_>> {
-        let (key, slot) = {
-            let inner = self.lock();
-            let (key, slot) = inner.slots.get_key_value(key)?;
-            (key.clone(), Arc::clone(slot))
-        };
+    pub async fn enter_known(&self, key: Key) -> Option<SlotGuard<'_>> {
+        let slot = self.open(self.lock().places.get_mut(&key)?);
         let entry = Entry { slots: self, key };
         Some(SlotGuard {
             guard: slot.lock_owned().await,
             entry,
         })
+    }
+
+    /// A value rests no more. Whoever gets this has to drop an [`Entry`] behind it.
+    fn open(&self, place: &mut Place) -> Shared {
+        match place {
+            Place::Open(slot) => Arc::clone(slot),
+            Place::Resting(held) => {
+                let times = self.times(held);
+                let value = mem::take(&mut held.value);
+                let slot = Shared::new(tokio::sync::Mutex::new(Slot {
+                    held: Some(Held { value, ..*held }),
+                    unsure: None,
+                    listed: Some(times),
+                }));
+                *place = Place::Open(Arc::clone(&slot));
+                slot
+            }
+        }
     }
 
     /// Takes out values whose time is over. When one more has to find room among so many, those
@@ -195,54 +239,75 @@ impl Slots {
         most: usize,
         is_one_more: bool,
     ) -> Option<Vec<SlotGuard<'_>>> {
-        let (gone, has_room) = {
-            let mut inner = self.lock();
-            let over = inner.by_expiry.iter().take_while(|(at, _)| *at <= now);
-            let over = over.filter_map(|(_, key)| self.try_enter(&inner, key));
-            let mut gone: Vec<_> = over.take(SWEEP).collect();
-            let left = inner.by_expiry.len() - gone.len();
-            let surplus = match is_one_more {
-                true => (left + 1).saturating_sub(most),
-                false => 0,
-            };
-            let unneeded = inner.by_need.iter();
-            let unneeded = unneeded.take_while(|(needed, ..)| *needed <= now);
-            let unneeded = unneeded.filter_map(|(.., key)| self.try_enter(&inner, key));
-            gone.extend(unneeded.take(surplus.min(SWEEP)));
-            for guard in &mut gone {
-                let key = guard.entry.key.clone();
-                inner.list(&key, &mut guard.guard, None);
-            }
-            let has_room = surplus == 0 || !gone.is_empty();
-            (gone, has_room)
+        let now = Moment::of(now);
+        let mut inner = self.lock();
+        let Inner {
+            places,
+            by_expiry,
+            by_need,
+        } = &mut *inner;
+        let over = by_expiry.iter().take_while(|(at, _)| *at <= now);
+        let over = over.filter_map(|(_, key)| self.try_enter(places, key));
+        let mut gone: Vec<_> = over.take(SWEEP).collect();
+        let left = by_expiry.len() - gone.len();
+        let surplus = match is_one_more {
+            true => (left + 1).saturating_sub(most),
+            false => 0,
         };
+        let unneeded = by_need.iter();
+        let unneeded = unneeded.take_while(|(needed, ..)| *needed <= now);
+        let unneeded = unneeded.filter_map(|(.., key)| self.try_enter(places, key));
+        gone.extend(unneeded.take(surplus.min(SWEEP)));
+        for guard in &mut gone {
+            let key = guard.entry.key;
+            inner.list(&key, &mut guard.guard, None);
+        }
+        let has_room = surplus == 0 || !gone.is_empty();
         Some(gone).filter(|_| has_room)
     }
 
-    fn try_enter(&self, inner: &Inner, key: &Bytes) -> Option<SlotGuard<'_>> {
-        let slot = Arc::clone(inner.slots.get(key)?);
+    fn try_enter(&self, places: &mut HashMap<Key, Place>, key: &Key) -> Option<SlotGuard<'_>> {
+        let slot = self.open(places.get_mut(key)?);
         let guard = slot.try_lock_owned().ok()?;
         let entry = Entry {
             slots: self,
-            key: key.clone(),
+            key: *key,
         };
         Some(SlotGuard { guard, entry })
     }
 }
 
-/// A key that somebody works on, or waits for. An empty slot goes with the last of them.
+/// A key that somebody works on, or waits for. With the last of them its value rests again, or its
+/// place goes if it has none.
 struct Entry<'a> {
     slots: &'a Slots,
-    key: Bytes,
+    key: Key,
 }
 
 impl Drop for Entry<'_> {
     fn drop(&mut self) {
         let mut inner = self.slots.lock();
+        let Some(place) = inner.places.get_mut(&self.key) else {
+            return;
+        };
+        let Place::Open(slot) = place else { return };
         // Whoever else works on it, or waits, has a copy.
-        let alone = inner.slots.get_mut(&self.key).and_then(Arc::get_mut);
-        if alone.is_some_and(|slot| slot.get_mut().listed.is_none()) {
-            inner.slots.remove(&self.key);
+        let Some(slot) = Arc::get_mut(slot).map(tokio::sync::Mutex::get_mut) else {
+            return;
+        };
+        match slot {
+            Slot { listed: None, .. } => {
+                inner.places.remove(&self.key);
+            }
+            Slot {
+                held, unsure: None, ..
+            } => {
+                if let Some(held) = held.take() {
+                    *place = Place::Resting(held);
+                }
+            }
+            // The next one who asks for it finds out what the disk has.
+            _ => {}
         }
     }
 }
@@ -255,7 +320,7 @@ pub(super) struct SlotGuard<'a> {
 }
 
 impl SlotGuard<'_> {
-    pub fn key(&self) -> &Bytes {
+    pub fn key(&self) -> &Key {
         &self.entry.key
     }
 
