@@ -40,6 +40,31 @@ fn endless_sessions_of_one_number_leave_room_for_others() {
     engine.stop();
 }
 
+/// More of them begin than can be noted one by one.
+#[test]
+fn a_flood_of_dials_of_one_number_is_noted_as_it_comes() {
+    let place = Place::with_sessions("{ max: 1000 }");
+    let engine = place.run();
+    let other = "%2B254711000002";
+    assert_eq!(place.send("s1", other, ""), START);
+    std::thread::scope(|scope| {
+        for thread in 0..8 {
+            let place = &place;
+            scope.spawn(move || {
+                for number in 0..50 {
+                    let session = format!("f{thread}-{number}");
+                    assert_eq!(place.send(&session, NUMBER, ""), START);
+                }
+            });
+        }
+    });
+    let count = || engine.measured("intertie_menu_sessions", &[]);
+    let are_forgotten = || count().is_some_and(|it| it <= 5.0);
+    testkit::wait_until("the oldest are forgotten", are_forgotten);
+    assert_eq!(place.send("s1", other, "1"), "CON How much?");
+    engine.stop();
+}
+
 #[test]
 fn a_dial_ends_the_session_before_where_there_may_be_one() {
     let place = Place::with_sessions("{ per_subscriber: 1 }");
