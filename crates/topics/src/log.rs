@@ -301,6 +301,12 @@ impl Log {
         self.changes.subscribe()
     }
 
+    /// How many events are in memory for those who come back.
+    #[cfg(test)]
+    pub fn recent_count(&self) -> usize {
+        self.live().recent.len()
+    }
+
     /// The oldest event that is kept.
     pub fn first(&self) -> u64 {
         let next = self.live().next;
@@ -383,11 +389,12 @@ impl Log {
         let Some(last) = events.last() else {
             return;
         };
+        let first = self.store.find(&self.stored_as).map_or(0, |it| it.first);
         let boxes = {
             let mut live = self.live();
             live.next = last.id.sequence + 1;
             live.latest = Some(Arc::clone(last));
-            live.remember(&events);
+            live.remember(&events, first);
             live.boxes.clone()
         };
         self.changes.send_replace(last.id.sequence + 1);
@@ -456,15 +463,19 @@ impl Log {
 }
 
 impl Live {
-    fn remember(&mut self, events: &[Arc<Event>]) {
+    /// Adds events, and forgets the oldest where there are too many of them. Those before `first`
+    /// are not kept any more, so nobody is given them.
+    fn remember(&mut self, events: &[Arc<Event>], first: u64) {
         for event in events {
             self.recent_bytes += weight(event);
             self.recent.push_back(Arc::clone(event));
         }
-        while self.recent_bytes > RECENT_MAX && self.recent.len() > 1 {
-            if let Some(oldest) = self.recent.pop_front() {
-                self.recent_bytes -= weight(&oldest);
-            }
+        while self.recent.len() > 1
+            && let Some(oldest) = self
+                .recent
+                .pop_front_if(|it| self.recent_bytes > RECENT_MAX || it.id.sequence < first)
+        {
+            self.recent_bytes -= weight(&oldest);
         }
     }
 }

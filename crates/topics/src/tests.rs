@@ -211,6 +211,27 @@ async fn history_tells_what_is_not_there() {
     assert_eq!(topic.attach().await.unwrap().first, 3);
 }
 
+/// A topic of small events had all of them that fitted into four megabytes.
+#[tokio::test]
+async fn events_that_are_not_kept_are_not_in_memory() {
+    let topic = with(Settings {
+        payload: Payload::Event,
+        durability: Durability::Memory,
+        keep: Keep {
+            events: 10,
+            ..Keep::default()
+        },
+        ..Settings::default()
+    })
+    .await;
+    for number in 0..100 {
+        publish(&topic, &number.to_string()).await;
+    }
+    let log = topic.log().unwrap();
+    assert_eq!(log.next().sequence - log.first(), 10);
+    assert_eq!(log.recent_count(), 10);
+}
+
 #[tokio::test]
 async fn snapshots_that_are_not_in_memory_are_made_again() {
     let topic = with(Settings {
