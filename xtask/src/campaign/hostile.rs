@@ -45,6 +45,8 @@ const LEVEL: Duration = Duration::from_secs(2);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Attacks last so long at most, and then there is another round of all of them.
 const ATTACK_MAX: Duration = Duration::from_secs(30);
+/// How often a round is played again that says nothing.
+const AGAIN_MAX: usize = 2;
 /// How long requests that an attack has held up may take to be answered.
 const DRAIN: Duration = Duration::from_secs(1);
 /// How long the good client may wait after an attack until all is as before.
@@ -279,7 +281,16 @@ impl Campaign {
                 if !is_first && start.elapsed() + slice > options.time.saturating_sub(ALONE) {
                     break;
                 }
-                let round = self.round(attack, random.u64(..), slice.max(attack.least))?;
+                let of = (random.u64(..), slice.max(attack.least));
+                let mut round = self.round(attack, of)?;
+                for _ in 0..AGAIN_MAX {
+                    if !round.is_void() {
+                        break;
+                    }
+                    round.print_void();
+                    verdict.void += 1;
+                    round = self.round(attack, of)?;
+                }
                 round.print();
                 verdict.add(&round);
                 let name = attack.name;
@@ -324,11 +335,11 @@ impl Campaign {
     fn round(
         &mut self,
         attack: &'static Attack,
-        seed: u64,
-        time: Duration,
+        (seed, time): (u64, Duration),
     ) -> Result<Round, Failure> {
         self.good.take();
         self.disk.take();
+        let stolen_before = processes::stolen()?;
         let (before, log_before) = (self.engine.held()?, self.log_kib());
         let attackers = Running::new(attacks::start(attack, self.ports, seed, time)?);
         let (peak, end) = self.watch(before, time)?;
@@ -336,6 +347,7 @@ impl Campaign {
         thread::sleep(DRAIN);
         let mut phase = self.good.take();
         let disk = self.disk.take();
+        let stolen = processes::stolen()?.saturating_sub(stolen_before);
         let recovery = match end {
             Some(_) => Duration::ZERO,
             None => self.recover(&mut phase),
@@ -370,6 +382,7 @@ impl Campaign {
             recovery,
             idle,
             disk,
+            stolen,
             before,
             peak,
             left,

@@ -20,6 +20,22 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 const SERVERS: &str = "0";
 const CLIENTS: &str = "1";
 
+/// What Linux counts processor time in, for programs (proc(5)): 100 to the second.
+const TICK: Duration = Duration::from_millis(10);
+
+/// How long the host of a virtual machine has kept the servers' core for others, since it began.
+pub fn stolen() -> Result<Duration, Failure> {
+    let stat = fs::read_to_string("/proc/stat")?;
+    let ticks = stolen_ticks(&stat).ok_or_else(|| Failure::new("/proc/stat has no such core"))?;
+    Ok(TICK * ticks)
+}
+
+fn stolen_ticks(stat: &str) -> Option<u32> {
+    let core = format!("cpu{SERVERS} ");
+    let line = stat.lines().find_map(|it| it.strip_prefix(&core))?;
+    line.split_whitespace().nth(7)?.parse().ok()
+}
+
 /// Moves this process, and all that it starts from now on, to the core of the clients.
 pub fn pin_clients() -> Result<(), Failure> {
     let number = std::process::id().to_string();
@@ -180,6 +196,14 @@ impl Running {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn stolen_time_is_the_eighth_column_of_the_core() {
+        let stat = "cpu  1 2 3 4 5 6 7 80 9 10\ncpu0 1 2 3 4 5 6 7 42 9 10\ncpu1 0 0 0 0 0 0 0 1";
+        assert_eq!(stolen_ticks(stat), Some(42));
+        assert_eq!(stolen_ticks("cpu  1 2 3"), None);
+        assert!(stolen().is_ok());
+    }
 
     #[test]
     fn a_process_is_looked_at() -> Result<(), Failure> {
