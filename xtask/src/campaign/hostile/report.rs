@@ -18,8 +18,8 @@ const KEPT_MAX_KIB: u64 = 30 * 1024;
 /// server that does nothing, under the same attack.
 const MACHINE_HALVES: u32 = 3;
 
-/// With a larger part of the core than this taken by the host, in hundredths, lateness is no word on
-/// the engine: less is taken in nearly every round.
+/// With a larger part of the core than this taken by the host, in hundredths, lateness says nothing
+/// about the engine: less is taken in nearly every round.
 const STOLEN_MAX: u32 = 2;
 
 /// After an attack the good client is served in time before this has passed.

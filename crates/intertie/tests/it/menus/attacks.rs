@@ -47,7 +47,7 @@ fn a_flood_of_dials_of_one_number_is_noted_as_it_comes() {
     let engine = place.run();
     let other = "%2B254711000002";
     assert_eq!(place.send("s1", other, ""), START);
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         for thread in 0..8 {
             let place = &place;
             scope.spawn(move || {
