@@ -27,7 +27,7 @@ impl Begun {
     /// What is to be noted of a subscriber, for the one who was asked to.
     pub fn due(&self, subscriber: RecordKey) -> Due<'_> {
         Due {
-            begun: self,
+            begun: Some(self),
             subscriber,
         }
     }
@@ -36,21 +36,22 @@ impl Begun {
 /// What somebody has to note. Dropped before it is [taken](Due::take), it is given up, so that it
 /// is noted no more but the next ones are.
 pub(crate) struct Due<'a> {
-    begun: &'a Begun,
+    /// Until it is taken: what begins behind that is another one's, and stays.
+    begun: Option<&'a Begun>,
     subscriber: RecordKey,
 }
 
 impl Due<'_> {
     /// The sessions, the first one first. The next that begins has to be noted by somebody else.
-    pub fn take(self) -> Vec<String> {
+    pub fn take(mut self) -> Vec<String> {
         self.remove()
     }
 
-    fn remove(&self) -> Vec<String> {
-        self.begun
-            .all()
-            .remove(&self.subscriber)
-            .unwrap_or_default()
+    fn remove(&mut self) -> Vec<String> {
+        let Some(begun) = self.begun.take() else {
+            return Vec::new();
+        };
+        begun.all().remove(&self.subscriber).unwrap_or_default()
     }
 }
 
@@ -78,6 +79,19 @@ mod tests {
         assert!(add(one, "d"));
         assert_eq!(begun.due(one).take(), ["d"]);
         assert!(!add(other, "y"));
+    }
+
+    /// One that has begun between what was taken and the end of the one who took it was lost.
+    #[test]
+    fn what_begins_while_others_are_taken_stays() {
+        let begun = Begun::default();
+        let one = RecordKey::subscriber("+1");
+        begun.add(one, "a".to_owned());
+        let mut due = begun.due(one);
+        assert_eq!(due.remove(), ["a"]);
+        assert!(begun.add(one, "b".to_owned()));
+        drop(due);
+        assert_eq!(begun.due(one).take(), ["b"]);
     }
 
     /// The store does not answer, or the engine stops.
