@@ -9,7 +9,6 @@
 
 mod action;
 mod answering;
-mod begun;
 mod check;
 pub mod codes;
 mod dial;
@@ -18,6 +17,7 @@ mod in_use;
 mod input;
 mod machine;
 mod mask;
+mod new_sessions;
 mod once;
 mod outbox;
 mod plan;

@@ -310,29 +310,29 @@ impl Core {
         }
     }
 
-    /// Notes a session that has begun, in a task of its own: how many there are concerns no reply,
-    /// so none waits for it.
+    /// Has a session that has begun noted by a task of its own: no reply depends on how many there
+    /// are, so none waits for it.
     fn note_later(
         self: &Arc<Self>,
         session: RecordKey,
         subscriber: RecordKey,
         services: &dyn Services,
     ) {
-        if !self.sessions.begun.add(subscriber, session.to_text()) {
+        if !self.sessions.new.add(subscriber, session.to_text()) {
             return;
         }
         let menu = Arc::clone(self);
         services.spawn(Box::new(move |services| {
-            Box::pin(async move { menu.note_begun(subscriber, services).await })
+            Box::pin(async move { menu.note_new(subscriber, services).await })
         }));
     }
 
-    /// Notes the sessions of a subscriber that have begun.
-    async fn note_begun(self: &Arc<Self>, subscriber: RecordKey, services: &dyn Services) {
-        let due = self.sessions.begun.due(subscriber);
+    /// Notes the sessions of a subscriber that have begun and are not noted yet.
+    async fn note_new(self: &Arc<Self>, subscriber: RecordKey, services: &dyn Services) {
+        let claim = self.sessions.new.claim(subscriber);
         let mut surplus = Vec::new();
         let changed = self.change(subscriber, services, |known| {
-            for session in due.take() {
+            for session in claim.take() {
                 surplus.extend(known.begin(session, self.plan.per_subscriber));
             }
         });
@@ -342,7 +342,7 @@ impl Core {
         }
     }
 
-    /// The same, for a session and its subscriber.
+    /// Does what [`Core::note`] says, and waits until it is kept.
     async fn note_now(
         self: &Arc<Self>,
         (session, subscriber): (RecordKey, RecordKey),
@@ -390,12 +390,10 @@ impl Core {
         }
     }
 
-    /// Deletes sessions that are too many, each when nobody works on it any more.
+    /// Deletes surplus sessions, each in a task that waits until no request uses it.
     fn forget_all(self: &Arc<Self>, surplus: &[String], services: &dyn Services) {
-        for session in surplus
-            .iter()
-            .filter_map(|it| RecordKey::session_of_text(it))
-        {
+        let surplus = surplus.iter();
+        for session in surplus.filter_map(|it| RecordKey::session_of_text(it)) {
             let menu = Arc::clone(self);
             services.spawn(Box::new(move |services| {
                 Box::pin(async move { menu.forget(session, services).await })

@@ -21,13 +21,14 @@ use sha2::{Digest, Sha256};
 use steps::KeyedStateHandle;
 use tokio::sync::{OwnedMutexGuard, watch};
 
-use crate::begun::Begun;
 use crate::in_use::{InUse, Used};
+use crate::new_sessions::NewSessions;
 use crate::outbox::Outbox;
 use crate::pushing::Pushing;
 use embedded::{Disk, Embedded};
 use lease::Lease;
 use leftovers::Scopes;
+use slots::Timestamp;
 
 /// How long a session is known behind its end, so that requests that are repeated or late are told
 /// from new ones.
@@ -129,26 +130,23 @@ impl Stored {
     }
 
     fn encode(&self) -> Bytes {
-        let mut bytes = (self.until.as_millis() as u64).to_be_bytes().to_vec();
-        bytes.extend_from_slice(&self.bytes);
-        bytes.into()
+        Timestamp::of(self.until).prepend(&self.bytes).into()
     }
 
     fn decode(bytes: &Bytes) -> Option<Self> {
-        let until = until(bytes)?;
+        let (until, rest) = Timestamp::split(bytes)?;
         Some(Self {
-            until,
-            known: until,
-            bytes: bytes.slice(8..),
+            until: until.time(),
+            known: until.time(),
+            bytes: bytes.slice_ref(rest),
             is_synced: false,
         })
     }
 }
 
 /// Until when the record is needed that was encoded so: it may go before its time then.
-fn until(bytes: &[u8]) -> Option<Duration> {
-    let until = bytes.first_chunk().map(|it| u64::from_be_bytes(*it))?;
-    Some(Duration::from_millis(until))
+fn needed_until(bytes: &[u8]) -> Timestamp {
+    Timestamp::split(bytes).map_or_else(Timestamp::default, |(until, _)| until)
 }
 
 /// The sessions of a menu.
@@ -164,8 +162,8 @@ pub(crate) struct Sessions {
     pub outbox: Outbox,
     /// The sessions that flows begin.
     pub pushing: Pushing,
-    /// Those that are to be noted with their subscribers.
-    pub begun: Begun,
+    /// Those that have yet to be noted with their subscribers.
+    pub new: NewSessions,
 }
 
 impl State for Sessions {
@@ -186,7 +184,7 @@ impl Sessions {
                 state: KeyedStateHandle::new(states, true),
                 scope: Scopes::of(states).add(prefix),
             });
-            Embedded::new(disk, |bytes| until(bytes).unwrap_or_default())
+            Embedded::new(disk, needed_until)
         };
         Self {
             menu: menu.into(),
@@ -196,7 +194,7 @@ impl Sessions {
             running: Mutex::default(),
             outbox: Outbox::default(),
             pushing: Pushing::default(),
-            begun: Begun::default(),
+            new: NewSessions::default(),
         }
     }
 

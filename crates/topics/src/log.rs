@@ -463,8 +463,8 @@ impl Log {
 }
 
 impl Live {
-    /// Adds events, and forgets the oldest where there are too many of them. Those before `first`
-    /// are not kept any more, so nobody is given them.
+    /// Adds events, and drops the oldest ones beyond [`RECENT_MAX`] and those before `first`, which
+    /// the topic does not keep any more: readers are told that they are gone.
     fn remember(&mut self, events: &[Arc<Event>], first: u64) {
         for event in events {
             self.recent_bytes += weight(event);

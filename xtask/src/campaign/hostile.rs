@@ -45,7 +45,7 @@ const LEVEL: Duration = Duration::from_secs(2);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Attacks last so long at most, and then there is another round of all of them.
 const ATTACK_MAX: Duration = Duration::from_secs(30);
-/// How often a round is played again that says nothing.
+/// How often a round that does not count is played again.
 const AGAIN_MAX: usize = 2;
 /// How long requests that an attack has held up may take to be answered.
 const DRAIN: Duration = Duration::from_secs(1);
@@ -339,7 +339,7 @@ impl Campaign {
     ) -> Result<Round, Failure> {
         self.good.take();
         self.disk.take();
-        let stolen_before = processes::stolen()?;
+        let steal_before = processes::steal_time()?;
         let (before, log_before) = (self.engine.held()?, self.log_kib());
         let attackers = Running::new(attacks::start(attack, self.ports, seed, time)?);
         let (peak, end) = self.watch(before, time)?;
@@ -347,7 +347,7 @@ impl Campaign {
         thread::sleep(DRAIN);
         let mut phase = self.good.take();
         let disk = self.disk.take();
-        let stolen = processes::stolen()?.saturating_sub(stolen_before);
+        let steal = processes::steal_time()?.saturating_sub(steal_before);
         let recovery = match end {
             Some(_) => Duration::ZERO,
             None => self.recover(&mut phase),
@@ -382,7 +382,7 @@ impl Campaign {
             recovery,
             idle,
             disk,
-            stolen,
+            steal,
             before,
             peak,
             left,

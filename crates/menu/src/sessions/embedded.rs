@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::Duration;
 
 use bytes::Bytes;
 use component::handler::{LocalFuture, Services};
@@ -14,7 +13,7 @@ use steps::KeyedStateHandle;
 use tokio::sync::OnceCell;
 
 use super::leftovers::{Scope, Scopes};
-use super::slots::{Held, Key, Moment, SlotGuard, Slots, Times};
+use super::slots::{Held, Key, NeededUntil, SlotGuard, Slots, Times, Timestamp};
 
 /// The table of the keyed state.
 pub(super) const TABLE: &str = "sessions";
@@ -42,12 +41,12 @@ pub(super) struct Embedded {
 impl Embedded {
     /// A store of values that may go before their time when they are not needed any more, where
     /// there are too many.
-    pub fn new(disk: Option<Disk>, needed: fn(&[u8]) -> Duration) -> Self {
+    pub fn new(disk: Option<Disk>, needed_until: NeededUntil) -> Self {
         Self {
             disk,
             most: AtomicUsize::new(usize::MAX),
             versions: AtomicU64::new(0),
-            slots: Slots::new(needed),
+            slots: Slots::new(needed_until),
             is_read: OnceCell::new(),
         }
     }
@@ -103,7 +102,9 @@ impl Embedded {
             };
             after = Some(last.clone());
             for (name, value) in &page {
-                let key = name.get(scope.prefix().len()..).and_then(to_key);
+                let key = name
+                    .get(scope.prefix().len()..)
+                    .and_then(|it| it.try_into().ok());
                 let held = Held::decode(value, self.next_version());
                 if let (Some(key), Some(held)) = (key, held) {
                     self.slots.load(key, held);
@@ -175,8 +176,7 @@ impl Embedded {
         services: &dyn Services,
     ) -> Result<Option<Version>, Fault> {
         self.read_once(services).await?;
-        let key = to_key(key).ok_or_else(no_key)?;
-        let mut slot = self.slots.enter(key).await;
+        let mut slot = self.slots.enter(to_key(key)?).await;
         self.settle(&mut slot).await?;
         let now = services.wall();
         if slot.at(now).map(|it| it.version) != write.expected {
@@ -193,7 +193,7 @@ impl Embedded {
             // Without what the writer had to spare.
             value: Box::from(&*write.value),
             version,
-            expires: Moment::of(now + write.ttl),
+            expires: Timestamp::of(now + write.ttl),
         };
         slot.begin(self.slots.times(&held));
         gone.iter_mut().for_each(|it| it.unsure = Some(Times::NONE));
@@ -210,12 +210,9 @@ impl Embedded {
         expected: Version,
         services: &dyn Services,
     ) -> Result<bool, Fault> {
-        self.read_once(services).await?;
-        let key = to_key(key).ok_or_else(no_key)?;
-        let Some(mut slot) = self.slots.enter_known(key).await else {
+        let Some(mut slot) = self.enter_known(key, services).await? else {
             return Ok(false);
         };
-        self.settle(&mut slot).await?;
         let held = slot.at(services.wall());
         if held.is_none_or(|held| held.version != expected) {
             return Ok(false);
@@ -228,27 +225,34 @@ impl Embedded {
     }
 
     async fn find(&self, key: &[u8], services: &dyn Services) -> Result<Option<Entry>, Fault> {
-        self.read_once(services).await?;
-        let key = to_key(key).ok_or_else(no_key)?;
-        let Some(mut slot) = self.slots.enter_known(key).await else {
-            return Ok(None);
-        };
-        self.settle(&mut slot).await?;
-        Ok(slot.at(services.wall()).map(|it| Entry {
+        let slot = self.enter_known(key, services).await?;
+        let held = slot.as_ref().and_then(|it| it.at(services.wall()));
+        Ok(held.map(|it| Entry {
             value: Bytes::copy_from_slice(&it.value),
             version: it.version,
         }))
     }
+
+    /// The slot of a key that has something, when nobody else uses it.
+    async fn enter_known(
+        &self,
+        key: &[u8],
+        services: &dyn Services,
+    ) -> Result<Option<SlotGuard<'_>>, Fault> {
+        self.read_once(services).await?;
+        let Some(mut slot) = self.slots.enter_known(to_key(key)?).await else {
+            return Ok(None);
+        };
+        self.settle(&mut slot).await?;
+        Ok(Some(slot))
+    }
 }
 
-/// The key of these bytes, if they are a hash.
-fn to_key(bytes: &[u8]) -> Option<Key> {
-    bytes.try_into().ok()
-}
-
-fn no_key() -> Fault {
-    let detail = "a session goes by something that is no hash";
-    Fault::new(Kind::Internal, Origin::Engine, detail)
+fn to_key(bytes: &[u8]) -> Result<Key, Fault> {
+    bytes.try_into().map_err(|_| {
+        let detail = "the key of a session is no hash";
+        Fault::new(Kind::Internal, Origin::Engine, detail)
+    })
 }
 
 impl KeyValueStore for Embedded {

@@ -12,7 +12,7 @@ use component::state::{State, StateKey, States};
 use journal::{Change, Durability, Keyed, Refusal};
 
 use super::embedded::TABLE;
-use super::slots::{self, Moment};
+use super::slots::Timestamp;
 
 /// What the keys of one store begin with in the data folder.
 type Prefix = [u8; 32];
@@ -95,8 +95,8 @@ impl Scopes {
     pub async fn sweep(&self, keyed: &Keyed, now: Duration) -> Result<bool, Refusal> {
         let mut last = self.turn().await;
         let page = keyed.scan(TABLE, b"", last.as_deref(), PAGE).await?;
-        let now = Moment::of(now);
-        let is_over = |value: &[u8]| slots::expires(value).is_none_or(|it| it <= now);
+        let now = Timestamp::of(now);
+        let is_over = |value: &[u8]| Timestamp::split(value).is_none_or(|(it, _)| it <= now);
         let left = page.iter().filter(|(_, value)| is_over(value));
         let left = left.filter(|(name, _)| !self.has(name));
         let changes: Vec<Change> = left

@@ -1,6 +1,6 @@
-//! Values in memory in two orders: by when they are gone, and by how long they are needed. One that
-//! somebody works on has a lock, and knows whether the disk may have another value than memory. All
-//! others, of which there may be millions, rest: they take as little room as they can.
+//! Values in memory in two orders: by when they expire, and by how long they are needed. One that
+//! is in use has a lock, and knows whether the disk may have another value than memory. All others
+//! are idle, and there may be millions of them: they take as little memory as they can.
 
 use std::collections::{BTreeSet, HashMap};
 use std::mem;
@@ -17,13 +17,28 @@ const SWEEP: usize = 16;
 /// What a value goes by: a hash.
 pub(super) type Key = [u8; 32];
 
-/// A time of day in whole milliseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Moment(u64);
+/// Milliseconds since 1970 (UTC).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Timestamp(u64);
 
-impl Moment {
+impl Timestamp {
     pub fn of(time: Duration) -> Self {
         Self(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+    }
+
+    pub fn time(self) -> Duration {
+        Duration::from_millis(self.0)
+    }
+
+    /// These bytes with the time in front, as they are stored.
+    pub fn prepend(self, bytes: &[u8]) -> Vec<u8> {
+        [&self.0.to_be_bytes(), bytes].concat()
+    }
+
+    /// The time in front of stored bytes, and those behind it.
+    pub fn split(bytes: &[u8]) -> Option<(Self, &[u8])> {
+        let (time, rest) = bytes.split_first_chunk()?;
+        Some((Self(u64::from_be_bytes(*time)), rest))
     }
 }
 
@@ -33,41 +48,36 @@ pub(super) struct Held {
     pub value: Box<[u8]>,
     pub version: Version,
     /// When it is gone.
-    pub expires: Moment,
+    pub expires: Timestamp,
 }
 
 impl Held {
     pub fn encode(&self) -> Vec<u8> {
-        [&self.expires.0.to_be_bytes(), &*self.value].concat()
+        self.expires.prepend(&self.value)
     }
 
     pub fn decode(bytes: &[u8], version: Version) -> Option<Self> {
+        let (expires, value) = Timestamp::split(bytes)?;
         Some(Self {
-            value: bytes.get(8..)?.into(),
+            value: value.into(),
             version,
-            expires: expires(bytes)?,
+            expires,
         })
     }
-}
-
-/// When a value is gone that was encoded so.
-pub(super) fn expires(bytes: &[u8]) -> Option<Moment> {
-    let expires = bytes.first_chunk();
-    expires.map(|it| Moment(u64::from_be_bytes(*it)))
 }
 
 /// Until when a value is needed, and until when it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Times {
-    needed: Moment,
-    expires: Moment,
+    needed: Timestamp,
+    expires: Timestamp,
 }
 
 impl Times {
     /// Of no value.
     pub const NONE: Self = Self {
-        needed: Moment(0),
-        expires: Moment(0),
+        needed: Timestamp(0),
+        expires: Timestamp(0),
     };
 
     fn or_later(self, other: Self) -> Self {
@@ -78,7 +88,7 @@ impl Times {
     }
 }
 
-/// What there is of a key that somebody works on.
+/// What there is of a key that is in use.
 #[derive(Default)]
 pub(super) struct Slot {
     pub held: Option<Held>,
@@ -93,37 +103,35 @@ impl Slot {
     /// The value that there is at a time of day.
     pub fn at(&self, now: Duration) -> Option<&Held> {
         let held = self.held.as_ref();
-        held.filter(|it| it.expires > Moment::of(now))
+        held.filter(|it| it.expires > Timestamp::of(now))
     }
 }
 
 type Shared = Arc<tokio::sync::Mutex<Slot>>;
 
-/// Where a value is.
-enum Place {
-    /// Nobody works on it, and the disk has the same. It is listed with its times.
-    Resting(Held),
-    /// Somebody works on it, or nobody knows what the disk has.
-    Open(Shared),
+enum SlotState {
+    /// No request uses the value, and the disk has the same one. It stands in the two orders.
+    Idle(Held),
+    /// A request uses it or waits for it, or it is not known what the disk has.
+    InUse(Shared),
 }
 
-/// Until when a value is needed: behind that it may make room for others.
-type Needed = fn(&[u8]) -> Duration;
+/// Gives the time until which a value is needed. Later it may be evicted to make room for others.
+pub(super) type NeededUntil = fn(&[u8]) -> Timestamp;
 
+#[derive(Default)]
 struct Inner {
-    places: HashMap<Key, Place>,
-    /// When values are gone.
-    by_expiry: BTreeSet<(Moment, Key)>,
-    /// Until when they are needed, and when they are gone.
-    by_need: BTreeSet<(Moment, Moment, Key)>,
+    slots: HashMap<Key, SlotState>,
+    /// When values expire.
+    by_expiry: BTreeSet<(Timestamp, Key)>,
+    /// Until when they are needed, and when they expire.
+    by_need: BTreeSet<(Timestamp, Timestamp, Key)>,
 }
 
 impl Inner {
-    fn list(&mut self, key: &Key, slot: &mut Slot, times: Option<Times>) {
-        if slot.listed == times {
-            return;
-        }
-        if let Some(before) = slot.listed {
+    /// Moves a key in the two orders.
+    fn list(&mut self, key: &Key, before: Option<Times>, times: Option<Times>) {
+        if let Some(before) = before {
             self.by_expiry.remove(&(before.expires, *key));
             let entry = (before.needed, before.expires, *key);
             self.by_need.remove(&entry);
@@ -133,25 +141,20 @@ impl Inner {
             let entry = (times.needed, times.expires, *key);
             self.by_need.insert(entry);
         }
-        slot.listed = times;
     }
 }
 
 /// The values of one store.
 pub(super) struct Slots {
     inner: Mutex<Inner>,
-    needed: Needed,
+    needed_until: NeededUntil,
 }
 
 impl Slots {
-    pub fn new(needed: Needed) -> Self {
+    pub fn new(needed_until: NeededUntil) -> Self {
         Self {
-            inner: Mutex::new(Inner {
-                places: HashMap::new(),
-                by_expiry: BTreeSet::new(),
-                by_need: BTreeSet::new(),
-            }),
-            needed,
+            inner: Mutex::default(),
+            needed_until,
         }
     }
 
@@ -164,16 +167,16 @@ impl Slots {
         self.lock().by_expiry.len()
     }
 
-    /// How many keys have a place.
+    /// How many keys have a slot.
     #[cfg(test)]
-    pub fn places(&self) -> usize {
-        self.lock().places.len()
+    pub fn slots(&self) -> usize {
+        self.lock().slots.len()
     }
 
     /// The times of a value.
     pub fn times(&self, held: &Held) -> Times {
         Times {
-            needed: Moment::of((self.needed)(&held.value)),
+            needed: (self.needed_until)(&held.value),
             expires: held.expires,
         }
     }
@@ -182,16 +185,16 @@ impl Slots {
     pub fn load(&self, key: Key, held: Held) {
         let times = self.times(&held);
         let mut inner = self.lock();
-        inner.list(&key, &mut Slot::default(), Some(times));
-        inner.places.insert(key, Place::Resting(held));
+        inner.list(&key, None, Some(times));
+        inner.slots.insert(key, SlotState::Idle(held));
     }
 
     /// Waits until nobody else works on a key.
     pub async fn enter(&self, key: Key) -> SlotGuard<'_> {
         let slot = {
             let mut inner = self.lock();
-            let place = inner.places.entry(key);
-            self.open(place.or_insert_with(|| Place::Open(Shared::default())))
+            let state = inner.slots.entry(key);
+            self.activate(state.or_insert_with(|| SlotState::InUse(Shared::default())))
         };
         // First: whoever waits may be dropped.
         let entry = Entry { slots: self, key };
@@ -203,7 +206,7 @@ impl Slots {
 
     /// The same for a key that has something.
     pub async fn enter_known(&self, key: Key) -> Option<SlotGuard<'_>> {
-        let slot = self.open(self.lock().places.get_mut(&key)?);
+        let slot = self.activate(self.lock().slots.get_mut(&key)?);
         let entry = Entry { slots: self, key };
         Some(SlotGuard {
             guard: slot.lock_owned().await,
@@ -211,11 +214,12 @@ impl Slots {
         })
     }
 
-    /// A value rests no more. Whoever gets this has to drop an [`Entry`] behind it.
-    fn open(&self, place: &mut Place) -> Shared {
-        match place {
-            Place::Open(slot) => Arc::clone(slot),
-            Place::Resting(held) => {
+    /// The slot with its lock, for a request that uses it. The request has to drop an [`Entry`]
+    /// after it, which makes the slot idle again.
+    fn activate(&self, state: &mut SlotState) -> Shared {
+        match state {
+            SlotState::InUse(slot) => Arc::clone(slot),
+            SlotState::Idle(held) => {
                 let times = self.times(held);
                 let value = mem::take(&mut held.value);
                 let slot = Shared::new(tokio::sync::Mutex::new(Slot {
@@ -223,7 +227,7 @@ impl Slots {
                     unsure: None,
                     listed: Some(times),
                 }));
-                *place = Place::Open(Arc::clone(&slot));
+                *state = SlotState::InUse(Arc::clone(&slot));
                 slot
             }
         }
@@ -239,15 +243,15 @@ impl Slots {
         most: usize,
         is_one_more: bool,
     ) -> Option<Vec<SlotGuard<'_>>> {
-        let now = Moment::of(now);
+        let now = Timestamp::of(now);
         let mut inner = self.lock();
         let Inner {
-            places,
+            slots,
             by_expiry,
             by_need,
         } = &mut *inner;
         let over = by_expiry.iter().take_while(|(at, _)| *at <= now);
-        let over = over.filter_map(|(_, key)| self.try_enter(places, key));
+        let over = over.filter_map(|(_, key)| self.try_enter(slots, key));
         let mut gone: Vec<_> = over.take(SWEEP).collect();
         let left = by_expiry.len() - gone.len();
         let surplus = match is_one_more {
@@ -256,18 +260,18 @@ impl Slots {
         };
         let unneeded = by_need.iter();
         let unneeded = unneeded.take_while(|(needed, ..)| *needed <= now);
-        let unneeded = unneeded.filter_map(|(.., key)| self.try_enter(places, key));
+        let unneeded = unneeded.filter_map(|(.., key)| self.try_enter(slots, key));
         gone.extend(unneeded.take(surplus.min(SWEEP)));
         for guard in &mut gone {
-            let key = guard.entry.key;
-            inner.list(&key, &mut guard.guard, None);
+            inner.list(&guard.entry.key, guard.guard.listed.take(), None);
         }
+        drop(inner);
         let has_room = surplus == 0 || !gone.is_empty();
         Some(gone).filter(|_| has_room)
     }
 
-    fn try_enter(&self, places: &mut HashMap<Key, Place>, key: &Key) -> Option<SlotGuard<'_>> {
-        let slot = self.open(places.get_mut(key)?);
+    fn try_enter(&self, slots: &mut HashMap<Key, SlotState>, key: &Key) -> Option<SlotGuard<'_>> {
+        let slot = self.activate(slots.get_mut(key)?);
         let guard = slot.try_lock_owned().ok()?;
         let entry = Entry {
             slots: self,
@@ -277,8 +281,8 @@ impl Slots {
     }
 }
 
-/// A key that somebody works on, or waits for. With the last of them its value rests again, or its
-/// place goes if it has none.
+/// A key that a request uses or waits for. When the last of them is dropped, the slot is idle
+/// again, or goes if it has no value.
 struct Entry<'a> {
     slots: &'a Slots,
     key: Key,
@@ -287,23 +291,25 @@ struct Entry<'a> {
 impl Drop for Entry<'_> {
     fn drop(&mut self) {
         let mut inner = self.slots.lock();
-        let Some(place) = inner.places.get_mut(&self.key) else {
+        let Some(state) = inner.slots.get_mut(&self.key) else {
             return;
         };
-        let Place::Open(slot) = place else { return };
-        // Whoever else works on it, or waits, has a copy.
+        let SlotState::InUse(slot) = state else {
+            return;
+        };
+        // Whoever else uses it, or waits, has a copy.
         let Some(slot) = Arc::get_mut(slot).map(tokio::sync::Mutex::get_mut) else {
             return;
         };
         match slot {
             Slot { listed: None, .. } => {
-                inner.places.remove(&self.key);
+                inner.slots.remove(&self.key);
             }
             Slot {
                 held, unsure: None, ..
             } => {
                 if let Some(held) = held.take() {
-                    *place = Place::Resting(held);
+                    *state = SlotState::Idle(held);
                 }
             }
             // The next one who asks for it finds out what the disk has.
@@ -354,8 +360,8 @@ impl SlotGuard<'_> {
             (held, unsure) => held.or(unsure),
         };
         if self.listed != times {
-            let Self { guard, entry } = self;
-            slots.lock().list(&entry.key, guard, times);
+            slots.lock().list(&self.entry.key, self.listed, times);
+            self.listed = times;
         }
     }
 }

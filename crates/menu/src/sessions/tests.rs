@@ -68,10 +68,10 @@ fn keys_tell_gateway_session_and_number_apart() {
     assert_eq!(one, RecordKey::session("a", "bc", "+1"));
 }
 
-/// A store with keys of any length, as the suite has them.
-struct ByHash(Embedded);
+/// A store of keys of any length, as the suite has them: it takes their hashes.
+struct HashedKeys(Embedded);
 
-impl KeyValueStore for ByHash {
+impl KeyValueStore for HashedKeys {
     fn get<'a>(
         &'a self,
         key: &'a [u8],
@@ -108,7 +108,7 @@ impl KeyValueStore for ByHash {
 #[tokio::test]
 async fn memory_does_what_every_store_does() {
     let services = FakeServices::default();
-    let store = ByHash(Embedded::new(None, |_| Duration::MAX));
+    let store = HashedKeys(Embedded::new(None, |_| Timestamp::of(Duration::MAX)));
     let suite = Suite {
         store: &store,
         services: &services,
@@ -302,5 +302,5 @@ async fn waiters_that_are_dropped_leave_nothing() {
     assert!(is_pending(&mut second).await);
     drop(first);
     drop(second);
-    assert_eq!(store.slots().places(), 0);
+    assert_eq!(store.slots().slots(), 0);
 }

@@ -23,14 +23,15 @@ const CLIENTS: &str = "1";
 /// What Linux counts processor time in, for programs (proc(5)): 100 to the second.
 const TICK: Duration = Duration::from_millis(10);
 
-/// How long the host of a virtual machine has kept the servers' core for others, since it began.
-pub fn stolen() -> Result<Duration, Failure> {
+/// The steal time of the servers' core (proc(5)) since the machine started: how long the host of a
+/// virtual machine had it run others.
+pub fn steal_time() -> Result<Duration, Failure> {
     let stat = fs::read_to_string("/proc/stat")?;
-    let ticks = stolen_ticks(&stat).ok_or_else(|| Failure::new("/proc/stat has no such core"))?;
+    let ticks = steal_ticks(&stat).ok_or_else(|| Failure::new("/proc/stat has no such core"))?;
     Ok(TICK * ticks)
 }
 
-fn stolen_ticks(stat: &str) -> Option<u32> {
+fn steal_ticks(stat: &str) -> Option<u32> {
     let core = format!("cpu{SERVERS} ");
     let line = stat.lines().find_map(|it| it.strip_prefix(&core))?;
     line.split_whitespace().nth(7)?.parse().ok()
@@ -198,11 +199,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stolen_time_is_the_eighth_column_of_the_core() {
+    fn steal_time_is_the_eighth_column_of_the_core() {
         let stat = "cpu  1 2 3 4 5 6 7 80 9 10\ncpu0 1 2 3 4 5 6 7 42 9 10\ncpu1 0 0 0 0 0 0 0 1";
-        assert_eq!(stolen_ticks(stat), Some(42));
-        assert_eq!(stolen_ticks("cpu  1 2 3"), None);
-        assert!(stolen().is_ok());
+        assert_eq!(steal_ticks(stat), Some(42));
+        assert_eq!(steal_ticks("cpu  1 2 3"), None);
+        assert!(steal_time().is_ok());
     }
 
     #[test]

@@ -18,9 +18,9 @@ const KEPT_MAX_KIB: u64 = 30 * 1024;
 /// server that does nothing, under the same attack.
 const MACHINE_HALVES: u32 = 3;
 
-/// With a larger part of the core than this taken by the host, in hundredths, lateness says nothing
-/// about the engine: less is taken in nearly every round.
-const STOLEN_MAX: u32 = 2;
+/// The largest steal time of a round that counts, in percent of its duration. With more of it a
+/// high latency says nothing about the engine; nearly every round has less.
+const STEAL_MAX: u32 = 2;
 
 /// After an attack the good client is served in time before this has passed.
 const RECOVERED: Duration = Duration::from_secs(2);
@@ -40,8 +40,8 @@ pub struct Round {
     pub idle: Phase,
     /// What the disk took for a few bytes while the attack lasted.
     pub disk: Histogram,
-    /// How long the host had the servers' core meanwhile.
-    pub stolen: Duration,
+    /// The steal time of the servers' core meanwhile.
+    pub steal: Duration,
     pub before: Held,
     pub peak: Held,
     pub left: Held,
@@ -116,11 +116,11 @@ impl Round {
         broken
     }
 
-    /// Whether it says nothing: the good client was late, and the host had the core for long.
+    /// Whether it does not count: only the latency is above its bound, and so is the steal time.
     pub fn is_void(&self) -> bool {
-        let most = Duration::from_secs(self.seconds) * STOLEN_MAX / 100;
+        let most = Duration::from_secs(self.seconds) * STEAL_MAX / 100;
         let is_late_only = self.phase.errors == 0 && self.end.is_none();
-        is_late_only && self.latency() == Latency::Broken && self.stolen > most
+        is_late_only && self.latency() == Latency::Broken && self.steal > most
     }
 
     fn latency(&self) -> Latency {
@@ -171,17 +171,17 @@ impl Round {
             println!(
                 "    BROKEN: {broken}; beside it p99 {idle} ms of a server that does nothing, \
                  {disk} ms of the disk, {} ms taken by the host ({})",
-                self.stolen.as_millis(),
+                self.steal.as_millis(),
                 self.attack.sends
             );
         }
     }
 
-    /// Prints the line of a round that says nothing.
+    /// Prints the line of a round that does not count.
     pub fn print_void(&self) {
-        let stolen = self.stolen.as_millis();
+        let steal = self.steal.as_millis();
         println!(
-            "{}\n    PLAYED AGAIN: the host had the core for {stolen} ms",
+            "{}\n    PLAYED AGAIN: the host had the core for {steal} ms",
             self.line()
         );
     }
@@ -339,6 +339,7 @@ pub fn judge_end(phase: &Phase, most: Duration, before: Held, after: Held) -> Ve
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::campaign::hostile::attacks;
 
     fn phase(millis: u64, errors: u64) -> Phase {
         let mut phase = Phase {
@@ -369,6 +370,34 @@ mod tests {
         assert_eq!(of(60, 0), Latency::Broken);
         let slow = phase(100, 0).latencies;
         assert_eq!(judge(&phase(150, 1), &slow, LATENCY_MAX), ["1 errors: "]);
+    }
+
+    #[test]
+    fn a_round_does_not_count_when_it_is_late_and_nothing_else_beside_much_steal_time() {
+        let is_void = |millis, errors, steal, end: Option<&str>| {
+            let round = Round {
+                attack: attacks::all().next().unwrap(),
+                latency_max: LATENCY_MAX,
+                seconds: 10,
+                sums: Sums::default(),
+                phase: phase(millis, errors),
+                recovery: Duration::ZERO,
+                idle: phase(1, 0),
+                disk: Histogram::default(),
+                steal: Duration::from_millis(steal),
+                before: Held::default(),
+                peak: Held::default(),
+                left: Held::default(),
+                log_kib: 0,
+                end: end.map(str::to_owned),
+            };
+            round.is_void()
+        };
+        assert!(is_void(60, 0, 210, None));
+        assert!(!is_void(60, 0, 200, None));
+        assert!(!is_void(49, 0, 500, None));
+        assert!(!is_void(60, 1, 500, None));
+        assert!(!is_void(60, 0, 500, Some("the engine has ended")));
     }
 
     #[test]

@@ -112,7 +112,7 @@ async fn memory_and_disk_agree_whatever_is_dropped() {
         assert_eq!(count, 3, "{is_new} {at}");
         let store = &sessions[0].sessions;
         assert_eq!(
-            (store.count(), store.slots().places()),
+            (store.count(), store.slots().slots()),
             (3, 3),
             "{is_new} {at}"
         );
@@ -148,7 +148,7 @@ async fn failed_write_changes_nothing() {
     assert_eq!(known[1], Some(Bytes::from_static(b"after")));
     assert_eq!(known[2], None);
     assert_eq!(sessions.sessions.count(), 1);
-    assert_eq!(sessions.sessions.slots().places(), 1);
+    assert_eq!(sessions.sessions.slots().slots(), 1);
 }
 
 #[tokio::test]

@@ -123,7 +123,7 @@ enum Answer {
 
 /// A store that gives these answers one after the other, then right ones.
 struct Faulty {
-    store: ByHash,
+    store: HashedKeys,
     answers: Mutex<Vec<Answer>>,
 }
 
@@ -132,7 +132,7 @@ impl Faulty {
         let mut answers = answers.to_vec();
         answers.reverse();
         Arc::new(Self {
-            store: ByHash(Embedded::new(None, |_| Duration::MAX)),
+            store: HashedKeys(Embedded::new(None, |_| Timestamp::of(Duration::MAX))),
             answers: Mutex::new(answers),
         })
     }
