@@ -11,6 +11,7 @@ use message::{Fault, Kind, Origin};
 
 use crate::action::{Action, At, Attempt, Meeting, Progress, Told, meet};
 use crate::answering::{Answering, EndedAction, Led, News, log_failure, run_block, variables};
+use crate::new_sessions::Claim;
 use crate::plan::{Once, Plan, Screen};
 use crate::session::{SIZE_MAX, Session, Variables};
 use crate::sessions::{ActionRun, RecordKey, Stored};
@@ -351,6 +352,11 @@ impl Core {
     ) {
         let (session, at) = (session.to_text(), services.wall().as_millis() as u64);
         let mut surplus = Vec::new();
+        // Through the list of those that a task may be about to note, so that all keep their order.
+        let claim = news.begins.then(|| {
+            self.sessions.new.add(subscriber, session.clone());
+            self.sessions.new.claim(subscriber)
+        });
         let changed = self.change(subscriber, services, |known| {
             let action = known.action.as_mut();
             if let Some(action) = action.filter(|it| news.told.as_deref() == Some(&*it.id)) {
@@ -371,8 +377,8 @@ impl Core {
             if let Some(language) = &news.language {
                 known.language = Some(language.to_string());
             }
-            if news.begins {
-                surplus = known.begin(session, self.plan.per_subscriber);
+            for session in claim.map(Claim::take).unwrap_or_default() {
+                surplus.extend(known.begin(session, self.plan.per_subscriber));
             }
         });
         let changed = changed.await;

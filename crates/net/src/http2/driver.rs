@@ -17,6 +17,12 @@ const OUTPUT_MAX: usize = 512 * 1024;
 /// sides worked in turns, and a sixth of the throughput was gone.
 const BATCH: usize = 2048;
 
+/// After so many frames, or reads of what a buffer holds, the driver yields: what one connection
+/// sends without a pause is a turn of about a quarter of a millisecond, however small its frames
+/// are. A socket has some megabytes ready, which as empty frames would be 100 times that.
+const TURN_FRAMES: u64 = 1024;
+const TURN_READS: u32 = 16;
+
 /// Moves bytes between the socket and the engine. Whoever owns it polls it, and bounds how long
 /// the other side may take: see [`Driver::is_blocked`], [`Driver::unfinished`] and
 /// [`Driver::suspicion`]. When it is dropped, every stream has ended.
@@ -33,6 +39,21 @@ pub struct Driver {
     /// Whether the socket takes no more.
     has_write_error: bool,
     written: u64,
+    /// What it has received since it last gave way to others.
+    turn: Turn,
+    yield_with: fn(&mut Context<'_>),
+}
+
+#[derive(Debug, Default)]
+struct Turn {
+    frames: u64,
+    reads: u32,
+}
+
+impl Turn {
+    fn is_over(&self) -> bool {
+        self.frames >= TURN_FRAMES || self.reads >= TURN_READS
+    }
 }
 
 impl Driver {
@@ -45,7 +66,19 @@ impl Driver {
             is_blocked: false,
             has_write_error: false,
             written: 0,
+            turn: Turn::default(),
+            // The runtime wakes the task once those that are ready have run. The future is done
+            // with then.
+            yield_with: |context| {
+                let _ = pin!(tokio::task::yield_now()).poll(context);
+            },
         }
+    }
+
+    /// How a driver whose other side sends without a pause lets others have their turns: this has
+    /// the task woken again when they have had them. By default all that yield are woken together.
+    pub fn yield_with(&mut self, yield_with: fn(&mut Context<'_>)) {
+        self.yield_with = yield_with;
     }
 
     /// How many bytes the socket has taken; tells progress.
@@ -87,6 +120,15 @@ impl Driver {
     /// Moves what can be moved. Ready with the next stream that the other side has opened, or with
     /// nothing when the connection has ended.
     pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Stream>> {
+        let next = self.poll_turn(context);
+        if next.is_pending() {
+            self.turn = Turn::default();
+        }
+        next
+    }
+
+    #[inline]
+    fn poll_turn(&mut self, context: &mut Context<'_>) -> Poll<Option<Stream>> {
         if self.lets_others_go_first(context) {
             return Poll::Pending;
         }
@@ -109,6 +151,10 @@ impl Driver {
                 Ok(false) => {}
             }
             if self.holds_too_much() {
+                return Poll::Pending;
+            }
+            if self.turn.is_over() {
+                (self.yield_with)(context);
                 return Poll::Pending;
             }
             match self.connection.poll_fill(context) {
@@ -175,7 +221,10 @@ impl Driver {
     fn receive(&mut self) {
         let mut engine = self.shared.engine.borrow_mut();
         let input = &mut self.connection.input;
+        let frames = engine.frames();
         let used = engine.receive(input.bytes(), Instant::now());
+        self.turn.frames += engine.frames() - frames;
+        self.turn.reads += 1;
         drop(engine);
         match used {
             Ok(used) => {

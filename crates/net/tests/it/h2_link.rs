@@ -1,5 +1,6 @@
 //! Links over real sockets: what streams, handles and the driver's owner see of each other.
 
+use std::cell::Cell;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -403,7 +404,7 @@ fn a_stream_may_be_dropped_at_every_await_on_either_side() {
         let (server, mut server_driver, _) = link(server, Role::Server, Limits::default());
         let (link, driver, _) = link(client, Role::Client, Limits::default());
         spawn(driver);
-        let give_up = Rc::new(std::cell::Cell::new(usize::MAX));
+        let give_up = Rc::new(Cell::new(usize::MAX));
         let polls = Rc::clone(&give_up);
         tokio::task::spawn_local(async move {
             while let Some(stream) = poll_fn(|context| server_driver.poll_next(context)).await {
@@ -470,5 +471,44 @@ fn a_client_that_asks_and_does_not_read_is_not_read_any_more() {
         while server.batches().frames < wanted {
             assert!(client.read(&mut buffer).await.unwrap() > 0);
         }
+    });
+}
+
+#[test]
+fn a_driver_lets_others_go_first_however_small_the_frames_are() {
+    thread_local! {
+        static TURNS: Cell<usize> = const { Cell::new(0) };
+    }
+    const FRAMES: usize = 40_000;
+    run(async {
+        let (mut server, link, mut driver, _) = raw().await;
+        driver.yield_with(|context| {
+            TURNS.set(TURNS.get() + 1);
+            context.waker().wake_by_ref();
+        });
+        let stream = link.open(LINE, [], true).unwrap();
+        beside(&mut driver, read_until(&mut server, HEADERS)).await;
+        let frames = [
+            frame(HEADERS, END_HEADERS, 1, b"\x88"),
+            frame(DATA, 0, 1, b"").repeat(FRAMES),
+            frame(DATA, END_STREAM, 1, b""),
+        ]
+        .concat();
+        let written = tokio::task::spawn_local(async move {
+            server.write_all(&frames).await.unwrap();
+            server
+        });
+        let ended = poll_fn(|context| match stream.read(|_, is_end| (0, is_end)) {
+            true => Poll::Ready(()),
+            false => {
+                context.waker().wake_by_ref();
+                Poll::Pending
+            }
+        });
+        beside(&mut driver, ended).await;
+        written.await.unwrap();
+        // A read of 16 KiB holds 1,820 frames, and a turn ends with it.
+        let turns = TURNS.get();
+        assert!((FRAMES / 4000..FRAMES / 500).contains(&turns), "{turns}");
     });
 }

@@ -377,6 +377,11 @@ impl Engine {
         (!rest.is_empty() && !is_data).then_some(self.frames + 1)
     }
 
+    /// How many whole frames were received so far.
+    pub fn frames(&self) -> u64 {
+        self.frames
+    }
+
     /// How many HEADERS and DATA frames were put into the output so far.
     pub fn message_frames(&self) -> u64 {
         self.messages

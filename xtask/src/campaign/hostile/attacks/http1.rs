@@ -221,6 +221,14 @@ fn small_chunks(attacker: &mut Attacker) -> io::Result<()> {
         "1\r\na\r\n",
         "1;a=bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb\r\na\r\n",
     ]);
+    if attacker.random.u8(..20) == 0 {
+        let path = attacker.any(&["/echo", "/forward/echo"]);
+        let opening =
+            format!("POST {path} HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
+        let chunks = chunk.repeat(1000).into_bytes();
+        let flood = Flood::new(attacker.ports.http, 8, opening.as_bytes());
+        return attacker.flood(flood, |_, _| chunks.clone());
+    }
     let body = chunk.repeat(attacker.random.usize(1000..21_000));
     let request = format!(
         "POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n{body}0\r\n\r\n"
