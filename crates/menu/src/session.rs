@@ -13,8 +13,11 @@ use crate::plan::Plan;
 
 /// The version of the bytes.
 const VERSION: u8 = 1;
-/// The most bytes of a session.
-pub(crate) const SIZE_MAX: usize = 64 * 1024;
+/// The most bytes of all variables of a session as JSON, with their names.
+pub(crate) const VARIABLES_MAX: usize = 64 * 1024;
+/// The most bytes of a session: variables are escaped once more, and as much again is left for what
+/// was typed and answered.
+const SIZE_MAX: usize = 3 * VARIABLES_MAX;
 
 /// Values of variables by name, as JSON.
 pub(crate) type Variables = Vec<(Arc<str>, Vec<u8>)>;
@@ -117,8 +120,17 @@ impl Session {
         self.action.as_deref().filter(|_| !self.is_unsure)
     }
 
-    /// Its bytes; `None` when they are too many.
+    /// The bytes of its variables as JSON, with their names.
+    pub fn variables_size(&self) -> usize {
+        let variables = self.variables.iter();
+        variables.map(|(name, json)| name.len() + json.len()).sum()
+    }
+
+    /// Its bytes; `None` when they, or those of its variables, are too many.
     pub fn encode(&self, plan: &Plan) -> Option<Bytes> {
+        if self.variables_size() > VARIABLES_MAX {
+            return None;
+        }
         let mut bytes = vec![VERSION];
         bytes.extend_from_slice(self.to_text(plan)?.as_bytes());
         (bytes.len() <= SIZE_MAX).then(|| bytes.into())

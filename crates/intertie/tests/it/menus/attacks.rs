@@ -218,3 +218,41 @@ fn a_full_disk_does_not_fill_the_log() {
     testkit::wait_until("the session goes on", goes_on);
     engine.stop();
 }
+
+/// 64 KiB are those of the values, however they are escaped where they are kept.
+#[test]
+fn variables_may_be_as_large_as_is_said() {
+    let place = Place::new("africas-talking", Duration::ZERO);
+    let text = format!(
+        r##"
+menu: sizes
+from: {{ ussd: {{ http: "POST 127.0.0.1:{}/ussd", gateway: africas-talking, codes: {{ "*123#": size }} }} }}
+languages: [en]
+screens:
+  size:
+    text: Size?
+    input: {{ as: size, number: {{ max: 100000 }} }}
+    go: made
+  made:
+    do: [ {{ set: {{ quotes: '${{ "\"" * ($size | tonumber) }}' }} }} ]
+    text: "Made."
+    options: [ {{ text: Count, go: counted }} ]
+  counted: {{ text: "${{ $quotes | length }}", end: true }}
+"##,
+        place.port
+    );
+    place.folder.write("flows/menu.yaml", &text);
+    let engine = place.run();
+    assert_eq!(place.send("s1", NUMBER, ""), "CON Size?");
+    // Each is two bytes as JSON.
+    assert_eq!(place.send("s1", NUMBER, "32000"), "CON Made.\n1. Count");
+    assert_eq!(place.send("s1", NUMBER, "32000*1"), "END 32000");
+    assert_eq!(place.send("s2", NUMBER, ""), "CON Size?");
+    let failed = place.send("s2", NUMBER, "33000");
+    assert!(failed.starts_with("END"), "{failed}");
+    let log = engine.stop();
+    assert!(
+        log.contains("64 KiB") || log.contains("cannot be kept"),
+        "{log}"
+    );
+}
