@@ -245,6 +245,7 @@ impl Worker {
             worker.supervise("deadlines", worker.deadlines.clone().sweep());
             worker.supervise("housekeeping", Rc::clone(&worker).keep_house());
             worker.supervise("blocking", blocking);
+            net::turn::yield_by(component::long_work::poll_yield);
             worker.supervise("yield queue", component::long_work::serve_yield_queue());
             worker.supervise("revocations", stream::end_revoked(Rc::clone(&worker)));
             worker.serve(setup.commands).await

@@ -8,6 +8,7 @@ use std::time::Instant;
 use super::link::{Shared, Slot, Stream, StreamError};
 use super::{Code, ConnectionError, Event, OpenError};
 use crate::Connection;
+use crate::turn::{self, Turn};
 
 /// Above so much output that the socket does not take, nothing more is read.
 const OUTPUT_MAX: usize = 512 * 1024;
@@ -16,12 +17,6 @@ const OUTPUT_MAX: usize = 512 * 1024;
 /// waits for it the other side has nothing to do: with all of 100 requests in one write the two
 /// sides worked in turns, and a sixth of the throughput was gone.
 const BATCH: usize = 2048;
-
-/// After so many frames, or reads of what a buffer holds, the driver yields: what one connection
-/// sends without a pause is a turn of about a quarter of a millisecond, however small its frames
-/// are. A socket has some megabytes ready, which as empty frames would be 100 times that.
-const TURN_FRAMES: u64 = 1024;
-const TURN_READS: u32 = 16;
 
 /// Moves bytes between the socket and the engine. Whoever owns it polls it, and bounds how long
 /// the other side may take: see [`Driver::is_blocked`], [`Driver::unfinished`] and
@@ -41,19 +36,6 @@ pub struct Driver {
     written: u64,
     /// What it has received since it last gave way to others.
     turn: Turn,
-    yield_with: fn(&mut Context<'_>),
-}
-
-#[derive(Debug, Default)]
-struct Turn {
-    frames: u64,
-    reads: u32,
-}
-
-impl Turn {
-    fn is_over(&self) -> bool {
-        self.frames >= TURN_FRAMES || self.reads >= TURN_READS
-    }
 }
 
 impl Driver {
@@ -67,18 +49,7 @@ impl Driver {
             has_write_error: false,
             written: 0,
             turn: Turn::default(),
-            // The runtime wakes the task once those that are ready have run. The future is done
-            // with then.
-            yield_with: |context| {
-                let _ = pin!(tokio::task::yield_now()).poll(context);
-            },
         }
-    }
-
-    /// How a driver whose other side sends without a pause lets others have their turns: this has
-    /// the task woken again when they have had them. By default all that yield are woken together.
-    pub fn yield_with(&mut self, yield_with: fn(&mut Context<'_>)) {
-        self.yield_with = yield_with;
     }
 
     /// How many bytes the socket has taken; tells progress.
@@ -122,7 +93,7 @@ impl Driver {
     pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Stream>> {
         let next = self.poll_turn(context);
         if next.is_pending() {
-            self.turn = Turn::default();
+            self.turn.end();
         }
         next
     }
@@ -153,8 +124,7 @@ impl Driver {
             if self.holds_too_much() {
                 return Poll::Pending;
             }
-            if self.turn.is_over() {
-                (self.yield_with)(context);
+            if self.turn.gives_way(context) {
                 return Poll::Pending;
             }
             match self.connection.poll_fill(context) {
@@ -223,8 +193,9 @@ impl Driver {
         let input = &mut self.connection.input;
         let frames = engine.frames();
         let used = engine.receive(input.bytes(), Instant::now());
-        self.turn.frames += engine.frames() - frames;
-        self.turn.reads += 1;
+        let frames = u32::try_from(engine.frames() - frames).unwrap_or(u32::MAX);
+        self.turn
+            .spend(turn::READ + frames.saturating_mul(turn::FRAME));
         drop(engine);
         match used {
             Ok(used) => {

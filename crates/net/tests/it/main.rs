@@ -1,5 +1,5 @@
-//! HTTP/2 from outside: two engines that talk to each other, the `h2` crate as the other side,
-//! limits, and bytes that no peer should send.
+//! Protocols from outside: two HTTP/2 engines that talk to each other, the `h2` crate as the other
+//! side, limits, bytes that no peer should send, and bodies in small pieces.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -12,3 +12,4 @@ mod h2_peers;
 mod h2_stall;
 mod h2_windows;
 mod link;
+mod turns;

@@ -26,8 +26,7 @@ pub(crate) async fn serve(worker: Rc<Worker>, listener: Rc<Listener>, client: Co
         certificate: client.certificate().cloned(),
     };
     let limits = http2_limits(&worker.settings());
-    let (link, mut driver) = Link::new(client, Role::Server, limits, Rc::default());
-    driver.yield_with(component::long_work::poll_yield);
+    let (link, driver) = Link::new(client, Role::Server, limits, Rc::default());
     let mut session = Session {
         deadline: worker.deadlines.add(),
         link,

@@ -44,8 +44,7 @@ impl Bounds {
 }
 
 /// Runs a connection to an upstream to its end, in a task of its own.
-pub(crate) fn spawn(mut driver: Driver, settings: &Settings, deadlines: &Deadlines) {
-    driver.yield_with(component::long_work::poll_yield);
+pub(crate) fn spawn(driver: Driver, settings: &Settings, deadlines: &Deadlines) {
     let runner = Runner {
         driver,
         deadline: deadlines.add(),
