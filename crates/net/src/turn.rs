@@ -3,13 +3,15 @@
 //! chunks of a byte they would keep the worker busy for many milliseconds.
 
 use std::cell::Cell;
+use std::future::poll_fn;
 use std::pin::pin;
-use std::task::Context;
+use std::task::{Context, Poll};
 
-/// What a turn may cost: about a quarter of a millisecond, and up to some where bytes are encrypted.
+/// What a turn may cost: about a quarter of a millisecond, and some milliseconds where bytes are
+/// encrypted.
 const BUDGET: u32 = 4096;
 /// The cost of a piece of a body, such as the line in front of a chunk.
-pub(crate) const PIECE: u32 = 1;
+pub const PIECE: u32 = 1;
 /// The cost of a frame.
 pub(crate) const FRAME: u32 = 4;
 /// The cost of what is read at once, which may be hundreds of TLS records.
@@ -35,21 +37,38 @@ fn yield_to_ready(context: &mut Context<'_>) {
 
 /// The turn of one connection, or of a message on it.
 #[derive(Debug, Default)]
-pub(crate) struct Turn {
+pub struct Turn {
     spent: u32,
 }
 
 impl Turn {
+    /// Adds what something costs, such as [`PIECE`].
     #[inline]
     pub fn spend(&mut self, cost: u32) {
         self.spent = self.spent.saturating_add(cost);
     }
 
-    /// Whether others come first. The task is woken when they have had their turns, and the caller
+    /// Whether others come first.
+    #[inline]
+    pub fn is_over(&self) -> bool {
+        self.spent >= BUDGET
+    }
+
+    /// Lets others have their turns.
+    pub async fn give_way(&mut self) {
+        self.spent = BUDGET;
+        poll_fn(|context| match self.gives_way(context) {
+            true => Poll::Pending,
+            false => Poll::Ready(()),
+        })
+        .await;
+    }
+
+    /// Whether others come first: the task is woken when they have had their turns, and the caller
     /// is pending until then.
     #[inline]
-    pub fn gives_way(&mut self, context: &mut Context<'_>) -> bool {
-        if self.spent < BUDGET {
+    pub(crate) fn gives_way(&mut self, context: &mut Context<'_>) -> bool {
+        if !self.is_over() {
             return false;
         }
         self.end();
@@ -59,7 +78,7 @@ impl Turn {
 
     /// Ends when there is nothing to do.
     #[inline]
-    pub fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         self.spent = 0;
     }
 }

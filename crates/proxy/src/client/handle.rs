@@ -10,6 +10,7 @@ use component::handler::{Handler, Outcome};
 use message::memory::{self, Collected};
 use message::{Body, Fault, Request};
 use net::http1::{BodyDecoder, Framing, Piece};
+use net::turn::{self, Turn};
 use tokio::time::Instant;
 
 use crate::background;
@@ -189,11 +190,17 @@ async fn read_body(
     let mut content = Collected::default();
     let mut from_client = FromClient::default();
     let mut waited = false;
+    let mut turn = Turn::default();
     loop {
         match take_piece(session, body, &mut content)? {
             Step::Done => return Ok(Body::from(content.into_bytes())),
             Step::Again if content.len() as u64 > max => return Err(too_large()),
-            Step::Again => {}
+            Step::Again => {
+                turn.spend(turn::PIECE);
+                if turn.is_over() {
+                    turn.give_way().await;
+                }
+            }
             Step::Read => {
                 if !waited {
                     waited = true;

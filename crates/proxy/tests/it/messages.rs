@@ -280,3 +280,28 @@ fn a_client_that_pipelines_does_not_keep_others_waiting() {
     let at = paths.iter().position(|path| path == "/other").unwrap();
     assert!(at < 20, "{at} requests were served before the other one");
 }
+
+#[test]
+fn a_body_in_small_chunks_does_not_keep_others_waiting() {
+    let order = Order::default();
+    let proxy = Proxy::handle_bodies(order.clone(), 10_000);
+    let mut other = proxy.client();
+    other.send("GET /before HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(other.response().status, 204);
+    *order.other.lock().unwrap() = Some(other);
+    let mut client = proxy.client();
+    // All of it is there at once.
+    let chunks = "1\r\na\r\n".repeat(10_000);
+    client.send(format!(
+        "GET /first HTTP/1.1\r\nHost: a\r\n\r\n\
+         POST /large HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n\
+         {chunks}0\r\n\r\n"
+    ));
+    for _ in 0..2 {
+        assert_eq!(client.response().status, 204);
+    }
+    let other = order.other.lock().unwrap().take();
+    assert_eq!(other.unwrap().response().status, 204);
+    let paths = order.paths.lock().unwrap();
+    assert_eq!(*paths, ["/before", "/first", "/other", "/large"]);
+}

@@ -68,14 +68,13 @@ impl Proxy {
 
     /// Serves everything by a handler.
     pub fn handle(handler: impl Handler + 'static) -> Self {
+        Self::handle_bodies(handler, 1000)
+    }
+
+    /// The same, with bodies of at most so many bytes.
+    pub fn handle_bodies(handler: impl Handler + 'static, body_max: u64) -> Self {
         let handler = Arc::new(handler);
-        Self::start(
-            RouteTarget::Handle {
-                handler,
-                body_max: 1000,
-            },
-            |_| {},
-        )
+        Self::start(RouteTarget::Handle { handler, body_max }, |_| {})
     }
 
     /// Serves a target over both versions of HTTP.
