@@ -35,6 +35,7 @@ use report::{Round, Verdict};
 const NEEDED: &[Needed] = &[
     Needed::new("openssl", &["openssl"]),
     Needed::new("taskset", &["util-linux"]),
+    Needed::new("chrt", &["util-linux"]),
 ];
 /// The good client alone, before the attacks and after them.
 const WARM_UP: Duration = Duration::from_secs(10);
@@ -139,6 +140,10 @@ fn run_scenario(
     let folder = std::env::temp_dir().join(name);
     fs::create_dir_all(folder.join("flows"))?;
     processes::pin_clients()?;
+    let may_run_first = thread::spawn(processes::run_first).join();
+    if !may_run_first.unwrap_or_default() {
+        println!("not root: the good client waits for its core as attackers do, and looks late");
+    }
     let back_end = free_port()?;
     let own = std::env::current_exe()?;
     let mut back_end_server =

@@ -11,6 +11,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::histogram::Histogram;
+use super::processes;
 use crate::campaign::books::lock;
 use crate::command::Failure;
 
@@ -42,6 +43,7 @@ impl Disk {
             Arc::<Mutex<Histogram>>::clone(&latencies),
         );
         let thread = thread::spawn(move || {
+            processes::run_first();
             while !ends.load(Ordering::SeqCst) {
                 let start = Instant::now();
                 // A disk that takes nothing shows in the engine's answers.

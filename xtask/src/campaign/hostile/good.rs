@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use super::attacker::Ports;
 use super::histogram::Histogram;
+use super::processes;
 use crate::campaign::books::lock;
 
 /// Between two requests of a connection.
@@ -131,6 +132,7 @@ impl Good {
             let is_over = Arc::clone(&good.is_over);
             let count = kinds.len() as u32;
             thread::spawn(move || {
+                processes::run_first();
                 thread::sleep(EACH * at as u32 / count);
                 work(server, kind, at, &records, &is_over);
             })
