@@ -13,7 +13,7 @@ use crate::action::{Action, At, Attempt, Meeting, Progress, Told, meet};
 use crate::answering::{Answering, EndedAction, Led, News, log_failure, run_block, variables};
 use crate::new_sessions::Claim;
 use crate::plan::{Once, Plan, Screen};
-use crate::session::{Session, VARIABLES_MAX, Variables};
+use crate::session::{SIZE_MAX, Session, VARIABLES_MAX, Variables};
 use crate::sessions::{ActionRun, RecordKey, Stored};
 use crate::step::{Core, internal};
 use crate::subscriber::Subscriber;
@@ -485,7 +485,8 @@ fn warn_changed(action: &Action) {
 /// A session as it is kept with an action: one that could be kept by itself, too.
 fn text_of(session: &Session, plan: &Plan) -> Result<String, Fault> {
     let is_small = session.variables_size() <= VARIABLES_MAX / 2;
-    let text = session.to_text(plan).filter(|_| is_small);
+    let text = is_small.then(|| session.to_text(plan)).flatten();
+    let text = text.filter(|it| it.len() < SIZE_MAX);
     text.ok_or_else(|| internal("the variables of an action are larger than 32 KiB"))
 }
 

@@ -17,7 +17,7 @@ const VERSION: u8 = 1;
 pub(crate) const VARIABLES_MAX: usize = 64 * 1024;
 /// The most bytes of a session: variables are escaped once more, and as much again is left for what
 /// was typed and answered.
-const SIZE_MAX: usize = 3 * VARIABLES_MAX;
+pub(crate) const SIZE_MAX: usize = 3 * VARIABLES_MAX;
 
 /// Values of variables by name, as JSON.
 pub(crate) type Variables = Vec<(Arc<str>, Vec<u8>)>;
@@ -120,7 +120,7 @@ impl Session {
         self.action.as_deref().filter(|_| !self.is_unsure)
     }
 
-    /// The bytes of its variables as JSON, with their names.
+    /// The size of all variables as JSON, with their names, in bytes.
     pub fn variables_size(&self) -> usize {
         let variables = self.variables.iter();
         variables.map(|(name, json)| name.len() + json.len()).sum()

@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 /// What a turn may cost: about a quarter of a millisecond, and some milliseconds where bytes are
 /// encrypted.
 const BUDGET: u32 = 4096;
-/// The cost of a piece of a body, such as the line in front of a chunk.
+/// The cost of one step of decoding a body: a chunk's size line, or its data.
 pub const PIECE: u32 = 1;
 /// The cost of a frame.
 pub(crate) const FRAME: u32 = 4;
@@ -30,7 +30,8 @@ pub fn yield_by(yielding: Yield) {
     YIELD.set(yielding);
 }
 
-/// Its first poll has the task woken, behind those that are ready and what sockets have.
+/// Polling tokio's `yield_now` once schedules the task again, after all tasks that are ready and
+/// the events of sockets.
 fn yield_to_ready(context: &mut Context<'_>) {
     let _ = pin!(tokio::task::yield_now()).poll(context);
 }

@@ -94,7 +94,7 @@ pub struct BodyReader {
     filled: u64,
     /// Bytes that were taken.
     taken: u64,
-    /// What has been read of it since it last waited.
+    /// What has been decoded since this reader was last pending, to bound one poll of its task.
     turn: Turn,
 }
 
