@@ -31,7 +31,7 @@ pub(crate) struct Action {
     #[serde(rename = "v")]
     pub session: String,
     /// How often its steps have been begun again.
-    #[serde(rename = "n", default, skip_serializing_if = "is_zero")]
+    #[serde(rename = "n", default, skip_serializing_if = "is_default")]
     pub repeats: u32,
     /// How often its result could not be shown.
     #[serde(rename = "f", default)]
@@ -41,12 +41,9 @@ pub(crate) struct Action {
     pub told: Option<Told>,
 }
 
-#[allow(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "what `skip_serializing_if` calls"
-)]
-pub(crate) fn is_zero(count: &u32) -> bool {
-    *count == 0
+/// Whether a value need not be kept, for it is what is read in its place.
+pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// One of the times that the steps of an action are begun. What somebody has heard of one says

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use component::dialogue::Screen;
 use serde::{Deserialize, Serialize};
 
-use crate::action::{Attempt, is_zero};
+use crate::action::{Attempt, is_default};
 use crate::machine::{Heard, Notice, Position};
 use crate::plan::Plan;
 
@@ -43,60 +43,53 @@ pub(crate) struct Session {
 }
 
 /// The form in which a session is kept. Screens and languages have their names: a reload may move
-/// them.
-#[derive(Deserialize, Serialize)]
+/// them. What is usual is left out, for there may be a million of them.
+#[derive(Default, Deserialize, Serialize)]
+#[serde(default)]
 struct Kept<'a> {
     #[serde(rename = "s")]
     screen: &'a str,
     #[serde(rename = "h")]
     home: &'a str,
-    #[serde(rename = "b")]
+    #[serde(rename = "b", skip_serializing_if = "Vec::is_empty")]
     history: Vec<&'a str>,
     #[serde(rename = "l")]
     language: &'a str,
-    #[serde(rename = "p")]
+    #[serde(rename = "p", skip_serializing_if = "is_default")]
     page: usize,
-    #[serde(rename = "n")]
+    #[serde(rename = "n", skip_serializing_if = "is_default")]
     pages: usize,
-    #[serde(rename = "e")]
+    #[serde(rename = "e", skip_serializing_if = "is_default")]
     is_refused: bool,
-    #[serde(rename = "w", default, skip_serializing_if = "is_false")]
+    #[serde(rename = "w", skip_serializing_if = "is_default")]
     is_resumed: bool,
-    #[serde(rename = "r")]
+    #[serde(rename = "r", skip_serializing_if = "is_default")]
     tries: u32,
     /// Characters may be escaped.
-    #[serde(rename = "t")]
+    #[serde(rename = "t", skip_serializing_if = "is_default")]
     typed: String,
-    #[serde(rename = "q")]
+    #[serde(rename = "q", skip_serializing_if = "is_default")]
     sequence: Option<u64>,
-    #[serde(rename = "a")]
+    #[serde(rename = "a", skip_serializing_if = "Option::is_none")]
     answer: Option<Screen>,
-    #[serde(rename = "o")]
+    #[serde(rename = "o", skip_serializing_if = "is_default")]
     is_over: bool,
-    #[serde(rename = "x", default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "x", skip_serializing_if = "is_default")]
     told: Option<String>,
-    #[serde(rename = "i", default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "i", skip_serializing_if = "is_default")]
     action: Option<String>,
-    #[serde(rename = "k", default, skip_serializing_if = "is_zero")]
+    #[serde(rename = "k", skip_serializing_if = "is_default")]
     repeats: u32,
-    #[serde(rename = "u", default, skip_serializing_if = "is_false")]
+    #[serde(rename = "u", skip_serializing_if = "is_default")]
     is_unsure: bool,
-    #[serde(rename = "d", default, skip_serializing_if = "is_false")]
+    #[serde(rename = "d", skip_serializing_if = "is_default")]
     is_dropped: bool,
-    #[serde(rename = "f", default, skip_serializing_if = "is_false")]
+    #[serde(rename = "f", skip_serializing_if = "is_default")]
     is_pushed: bool,
-    #[serde(rename = "c", default, skip_serializing_if = "is_false")]
+    #[serde(rename = "c", skip_serializing_if = "is_default")]
     had_actions: bool,
-    #[serde(rename = "v", borrow)]
+    #[serde(rename = "v", borrow, skip_serializing_if = "Vec::is_empty")]
     variables: Vec<(&'a str, String)>,
-}
-
-#[allow(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "what `skip_serializing_if` calls"
-)]
-fn is_false(value: &bool) -> bool {
-    !value
 }
 
 impl Session {
