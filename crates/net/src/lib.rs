@@ -2,13 +2,14 @@
 //!
 //! Reading order: [`listen`] makes listening sockets, [`connection`] is a socket with its buffer,
 //! [`transport`] what protocols need of one, [`proxy_protocol`] says for whom it is passed on,
-//! [`tls`] encrypts it, [`deadline`] bounds every wait, [`turn`] how much is done for one
+//! [`tls`] encrypts it, [`deadline`] bounds every wait, [`budget`] how much is done for one
 //! connection before others are served, [`http1`] reads and frames messages, [`websocket`] does
 //! the same behind an upgrade, [`endpoint`] makes connections to other systems, past the guard of
 //! [`egress`] where there is one, [`pool`] says which request gets them.
 //! Everything here belongs to one worker thread and never crosses to another. What to do with a
 //! message is decided elsewhere.
 
+pub mod budget;
 mod buffer;
 pub mod connection;
 pub mod deadline;
@@ -26,7 +27,6 @@ pub mod spares;
 pub mod stream_observer;
 pub mod tls;
 pub mod transport;
-pub mod turn;
 pub mod websocket;
 pub mod wire;
 

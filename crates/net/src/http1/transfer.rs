@@ -11,8 +11,8 @@ use message::{Field, Headers, HeadersView};
 
 use super::{BodyDecoder, Framing, HeadLimits, Piece};
 use crate::Buffer;
+use crate::budget::{self, Budget};
 use crate::transport::{Output, Transport};
-use crate::turn::{self, Turn};
 
 /// How many bytes of a request are kept after they were taken, so that it can be sent again.
 pub const REPLAY_MAX: usize = 32 * 1024;
@@ -94,8 +94,8 @@ pub struct BodyReader {
     filled: u64,
     /// Bytes that were taken.
     taken: u64,
-    /// What has been decoded since this reader was last pending, to bound one poll of its task.
-    turn: Turn,
+    /// What has been decoded since this reader was last pending.
+    budget: Budget,
 }
 
 impl BodyReader {
@@ -114,7 +114,7 @@ impl BodyReader {
             trailers: None,
             filled: 0,
             taken: 0,
-            turn: Turn::default(),
+            budget: Budget::default(),
         }
     }
 
@@ -202,7 +202,7 @@ impl BodyReader {
 
     /// Hands what is there of the body to `take`, with whether it ends behind that; `take` answers
     /// how many bytes it has used. Reads from the connection when nothing is there. Pending, too,
-    /// when this body has had its turn: the task is woken after others.
+    /// when its [`Budget`] is spent: the task is woken after others.
     ///
     /// # Errors
     /// When the body cannot be read, or with the error of `take`.
@@ -213,12 +213,12 @@ impl BodyReader {
         transport: &mut T,
         take: impl FnOnce(&mut Context<'_>, &[u8], End<'_>) -> Poll<io::Result<usize>>,
     ) -> Poll<Result<(), TransferError>> {
-        if self.turn.gives_way(context) {
+        if self.budget.yields(context) {
             return Poll::Pending;
         }
         let taken = self.poll_take_now(context, transport, take);
         if taken.is_pending() {
-            self.turn.end();
+            self.budget.refill();
         }
         taken
     }
@@ -269,7 +269,7 @@ impl BodyReader {
             0 => return Poll::Ready(Err(source(ReadError::Truncated))),
             count => self.filled += count as u64,
         }
-        self.turn.spend(turn::READ);
+        self.budget.spend(budget::READ);
         Poll::Ready(Ok(()))
     }
 
@@ -278,7 +278,7 @@ impl BodyReader {
     #[inline]
     fn scan(&mut self, input: &mut Buffer) -> Result<(), TransferError> {
         loop {
-            self.turn.spend(turn::PIECE);
+            self.budget.spend(budget::PIECE);
             let at = self.kept + self.ready;
             let rest = input.bytes().get(at..).unwrap_or_default();
             let piece = self.decoder.next(rest);

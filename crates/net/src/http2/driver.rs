@@ -8,7 +8,7 @@ use std::time::Instant;
 use super::link::{Shared, Slot, Stream, StreamError};
 use super::{Code, ConnectionError, Event, OpenError};
 use crate::Connection;
-use crate::turn::{self, Turn};
+use crate::budget::{self, Budget};
 
 /// Above so much output that the socket does not take, nothing more is read.
 const OUTPUT_MAX: usize = 512 * 1024;
@@ -35,7 +35,7 @@ pub struct Driver {
     has_write_error: bool,
     written: u64,
     /// What it has received since it last gave way to others.
-    turn: Turn,
+    budget: Budget,
 }
 
 impl Driver {
@@ -48,7 +48,7 @@ impl Driver {
             is_blocked: false,
             has_write_error: false,
             written: 0,
-            turn: Turn::default(),
+            budget: Budget::default(),
         }
     }
 
@@ -93,7 +93,7 @@ impl Driver {
     pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Stream>> {
         let next = self.poll_turn(context);
         if next.is_pending() {
-            self.turn.end();
+            self.budget.refill();
         }
         next
     }
@@ -124,7 +124,7 @@ impl Driver {
             if self.holds_too_much() {
                 return Poll::Pending;
             }
-            if self.turn.gives_way(context) {
+            if self.budget.yields(context) {
                 return Poll::Pending;
             }
             match self.connection.poll_fill(context) {
@@ -194,8 +194,8 @@ impl Driver {
         let frames = engine.frames();
         let used = engine.receive(input.bytes(), Instant::now());
         let frames = u32::try_from(engine.frames() - frames).unwrap_or(u32::MAX);
-        self.turn
-            .spend(turn::READ + frames.saturating_mul(turn::FRAME));
+        self.budget
+            .spend(budget::READ + frames.saturating_mul(budget::FRAME));
         drop(engine);
         match used {
             Ok(used) => {

@@ -1,4 +1,4 @@
-//! Bodies in small pieces, and who has a turn meanwhile.
+//! Bodies in small pieces, and how often others are served meanwhile.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -16,7 +16,7 @@ thread_local! {
 /// Reads a body to its end; how often others had their turns meanwhile, and its length.
 async fn turns_of(body: Vec<u8>, is_raw: bool) -> (usize, usize) {
     TURNS.set(0);
-    net::turn::yield_by(|context| {
+    net::budget::yield_by(|context| {
         TURNS.set(TURNS.get() + 1);
         context.waker().wake_by_ref();
     });

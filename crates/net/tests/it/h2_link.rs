@@ -482,7 +482,7 @@ fn a_driver_lets_others_go_first_however_small_the_frames_are() {
     const FRAMES: usize = 40_000;
     run(async {
         let (mut server, link, mut driver, _) = raw().await;
-        net::turn::yield_by(|context| {
+        net::budget::yield_by(|context| {
             TURNS.set(TURNS.get() + 1);
             context.waker().wake_by_ref();
         });

@@ -2,6 +2,7 @@
 //! side, limits, bytes that no peer should send, and bodies in small pieces.
 #![allow(clippy::unwrap_used)]
 
+mod budget;
 mod common;
 mod h2_fuzz;
 mod h2_interop;
@@ -12,4 +13,3 @@ mod h2_peers;
 mod h2_stall;
 mod h2_windows;
 mod link;
-mod turns;

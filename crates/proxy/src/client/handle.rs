@@ -9,8 +9,8 @@ use std::task::{Context, Poll};
 use component::handler::{Handler, Outcome};
 use message::memory::{self, Collected};
 use message::{Body, Fault, Request};
+use net::budget::{self, Budget};
 use net::http1::{BodyDecoder, Framing, Piece};
-use net::turn::{self, Turn};
 use tokio::time::Instant;
 
 use crate::background;
@@ -190,16 +190,14 @@ async fn read_body(
     let mut content = Collected::default();
     let mut from_client = FromClient::default();
     let mut waited = false;
-    let mut turn = Turn::default();
+    let mut budget = Budget::default();
     loop {
         match take_piece(session, body, &mut content)? {
             Step::Done => return Ok(Body::from(content.into_bytes())),
             Step::Again if content.len() as u64 > max => return Err(too_large()),
             Step::Again => {
-                turn.spend(turn::PIECE);
-                if turn.is_over() {
-                    turn.give_way().await;
-                }
+                budget.spend(budget::PIECE);
+                budget.yield_if_spent().await;
             }
             Step::Read => {
                 if !waited {
