@@ -52,6 +52,9 @@ use crate::upstream::upstreams::{HealthBoard, TlsTable, Upstreams};
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
 /// How long accepting rests when the process has run out of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// How many connections are accepted before everybody else is served: of a crowd that comes at once
+/// each has its first request there already.
+const ACCEPTS: u32 = 16;
 /// How long a stopping worker waits for other systems to take leave.
 const CLOSE_TIME: Duration = Duration::from_secs(2);
 /// The largest scratch buffer that is kept.
@@ -245,7 +248,7 @@ impl Worker {
             worker.supervise("deadlines", worker.deadlines.clone().sweep());
             worker.supervise("housekeeping", Rc::clone(&worker).keep_house());
             worker.supervise("blocking", blocking);
-            net::turn::yield_by(component::long_work::poll_yield);
+            net::budget::yield_by(component::long_work::poll_yield);
             worker.supervise("yield queue", component::long_work::serve_yield_queue());
             worker.supervise("revocations", stream::end_revoked(Rc::clone(&worker)));
             worker.serve(setup.commands).await
@@ -420,7 +423,13 @@ impl Worker {
     /// then are served too.
     async fn accept(self: Rc<Self>, socket: TcpListener, acceptor: Rc<Acceptor>) {
         let _serving = socket.local_addr().ok().map(net::listen::Serving::of);
+        let mut accepted = 0_u32;
         loop {
+            accepted = (accepted + 1) % ACCEPTS;
+            if accepted == 0 {
+                // Not behind those who always have more to do: a client that comes is none of them.
+                tokio::task::yield_now().await;
+            }
             match acceptor.accept(&socket).await {
                 None => return self.take_backlog(socket, &acceptor),
                 Some(Ok((stream, peer))) => self.welcome(stream, peer, &acceptor.listener()),

@@ -283,6 +283,7 @@ impl Branch {
             ticks,
             events: Vec::new(),
             idle: 0,
+            woken: Vec::new(),
             handed_on: None,
             rest: None,
         };
@@ -310,7 +311,9 @@ impl Branch {
 
     /// Hands events to the channels, then wakes their readers, each once. Expressions are evaluated
     /// after that, by a task of their own.
-    fn hand_on(self: &Rc<Self>, events: &mut Vec<Arc<Event>>) {
+    ///
+    /// Many readers are woken in several turns: these channels go on at these seats.
+    fn hand_on(self: &Rc<Self>, events: &mut Vec<Arc<Event>>) -> Vec<(Rc<Channel>, usize)> {
         let channels = Self::live(&self.channels);
         let has_expressions = !self.evaluator.is_idle();
         for event in events.drain(..) {
@@ -324,12 +327,13 @@ impl Branch {
                 *self.latest.borrow_mut() = Some(event);
             }
         }
-        channels.iter().for_each(|it| it.wake());
+        let more = channels.iter().filter_map(wake_some).collect();
         if has_expressions && self.evaluator.next().is_some() && self.evaluator.start() {
             let evaluate = Rc::clone(self).evaluate();
             tokio::task::spawn_local(vital("expressions of subscribers", evaluate));
         }
         self.wake_expecting();
+        more
     }
 
     /// The channels that show what these expressions make of the events.
@@ -436,6 +440,8 @@ struct Carrier<'a> {
     events: Vec<Arc<Event>>,
     /// For how many ticks nobody has been there.
     idle: u32,
+    /// The channels that have readers who have not been woken yet, and from which seat on.
+    woken: Vec<(Rc<Channel>, usize)>,
     /// Since when subscribers take what has been handed on.
     handed_on: Option<Instant>,
     /// Until when more events are waited for.
@@ -457,6 +463,10 @@ impl Carrier<'_> {
         if self.idle >= IDLE_TICKS {
             return Poll::Ready(());
         }
+        if !self.woken.is_empty() {
+            self.wake_more(context);
+            return Poll::Pending;
+        }
         if let Some(since) = self.handed_on.take() {
             self.rest = rest(since.elapsed()).map(|time| Box::pin(tokio::time::sleep(time)));
         }
@@ -468,12 +478,35 @@ impl Carrier<'_> {
         if ready!(self.mailbox.poll_take(context, &mut self.events)).is_err() {
             return Poll::Ready(());
         }
-        self.branch.hand_on(&mut self.events);
+        self.woken = self.branch.hand_on(&mut self.events);
         self.handed_on = Some(Instant::now());
-        // This task's next turn comes behind those of all whom that has woken.
-        context.waker().wake_by_ref();
+        self.come_again(context);
         Poll::Pending
     }
+
+    /// Wakes more of those who have something to read.
+    fn wake_more(&mut self, context: &mut Context<'_>) {
+        self.woken.retain_mut(|(channel, first)| {
+            let next = channel.wake_some(*first);
+            *first = next.unwrap_or_default();
+            next.is_some()
+        });
+        self.come_again(context);
+    }
+
+    /// This task's next turn comes behind those of all whom it has woken; where more are left to be
+    /// woken, also behind those for whom the sockets of the worker have something.
+    fn come_again(&self, context: &mut Context<'_>) {
+        match self.woken.is_empty() {
+            true => context.waker().wake_by_ref(),
+            false => _ = pin!(tokio::task::yield_now()).poll(context),
+        }
+    }
+}
+
+/// A channel of which some readers are left to be woken, and from which seat on.
+fn wake_some(channel: &Rc<Channel>) -> Option<(Rc<Channel>, usize)> {
+    Some((Rc::clone(channel), channel.wake_some(0)?))
 }
 
 /// How long more events are waited for when it took so long until all subscribers had these. A

@@ -36,6 +36,10 @@ const TAIL: u64 = 64 * 1024;
 /// The largest buffer that a channel with expressions keeps for its next frame: what it keeps does
 /// not count in the memory that it waits for with others.
 const SCRATCH_MAX: usize = 16 * 1024;
+/// How many bytes readers write who are woken together.
+const WOKEN_BYTES: u64 = 512 * 1024;
+/// The most bytes in front of the newest snapshot that others may get too.
+const HEAD_MAX: usize = 128;
 
 /// What becomes of a reader that is further behind than a ring keeps.
 #[derive(
@@ -115,6 +119,15 @@ struct Member {
     newest: RefCell<Option<(EventId, Bytes)>>,
 }
 
+/// What those get who come while a snapshot is the newest.
+struct Opening {
+    newest: EventId,
+    /// What stands in front of it.
+    head: Box<[u8]>,
+    /// Both, as the wire wants them.
+    sealed: Bytes,
+}
+
 /// The time of day, in seconds since 1970.
 fn wall_seconds() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -129,6 +142,8 @@ pub(crate) struct Channel {
     ring: RefCell<Ring>,
     seats: RefCell<Seats>,
     gzip: Option<RefCell<Gzip>>,
+    /// What one who came in this tick has got, for all who come together.
+    opening: RefCell<Option<Opening>>,
     /// Ticks since the last byte.
     silent: Cell<u32>,
     /// Ticks since the beginning.
@@ -181,6 +196,7 @@ impl Channel {
             ring: RefCell::new(Ring::new(next, pace.bytes_max)),
             seats: RefCell::default(),
             gzip: is_gzip.then(|| RefCell::new(Gzip::new())),
+            opening: RefCell::default(),
             silent: Cell::new(0),
             ticks: Cell::new(0),
             scratch: RefCell::default(),
@@ -378,7 +394,15 @@ impl Channel {
 
     /// Wakes those who wait for something to read.
     pub fn wake(&self) {
-        self.seats.borrow_mut().wake_hungry();
+        let (mut seats, end) = (self.seats.borrow_mut(), self.ring.borrow().end());
+        seats.wake_hungry(0, end, u64::MAX);
+    }
+
+    /// Wakes some of them, from this seat on: as many as write for about a millisecond. Where to go
+    /// on when others of the worker have been served; `None` when nobody is left.
+    pub fn wake_some(&self, first: usize) -> Option<usize> {
+        let (mut seats, end) = (self.seats.borrow_mut(), self.ring.borrow().end());
+        seats.wake_hungry(first, end, WOKEN_BYTES)
     }
 
     /// Notes that a tick has passed: heartbeats, stalled readers, those whose time is over.
@@ -386,6 +410,8 @@ impl Channel {
         let now = self.ticks.get().wrapping_add(1);
         self.ticks.set(now);
         self.silent.set(self.silent.get().saturating_add(1));
+        // It may be large, and count in the memory of bodies.
+        self.opening.take();
         if self.silent.get() >= self.pace.heartbeat {
             self.beat();
         }
@@ -628,6 +654,29 @@ impl Channel {
         self.write_shown(member, shown, places, (&mut String::new(), out));
         let made = out.get(start..).unwrap_or_default();
         *newest = is_shared.then(|| (latest.id, Bytes::copy_from_slice(made)));
+    }
+
+    /// The newest snapshot behind these bytes, as the wire wants both, when somebody has got just
+    /// that: hundreds may come at once, and the snapshot may be large.
+    pub fn opening(&self, head: &[u8]) -> Option<Bytes> {
+        let newest = self.members.first()?.branch.latest()?.id;
+        let opening = self.opening.borrow();
+        let opening = opening.as_ref()?;
+        let is_it = opening.newest == newest && *opening.head == *head;
+        is_it.then(|| opening.sealed.clone())
+    }
+
+    /// Notes that somebody gets these bytes, which are the newest snapshot behind a head.
+    pub fn note_opening(&self, head: &[u8], sealed: &Bytes) {
+        let first = self.members.first();
+        let newest = first.and_then(|it| it.branch.latest()).map(|it| it.id);
+        if let Some(newest) = newest.filter(|_| head.len() <= HEAD_MAX) {
+            *self.opening.borrow_mut() = Some(Opening {
+                newest,
+                head: head.into(),
+                sealed: sealed.clone(),
+            });
+        }
     }
 
     /// Writes an event of a topic's history for one reader, who then is at these places.

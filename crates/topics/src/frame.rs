@@ -135,6 +135,8 @@ pub(crate) fn enclose_chunk(start: usize, out: &mut Vec<u8>) {
         return;
     }
     let head = format!("{length:x}\r\n");
+    // What is written for one reader may wait for it, and is not to take twice its size.
+    out.reserve_exact(head.len() + 2);
     out.splice(start..start, head.bytes());
     out.extend_from_slice(b"\r\n");
 }

@@ -184,6 +184,9 @@ impl Joining {
         }
         loop {
             self.evaluate_newest().await?;
+            if let Some(own) = self.shared_opening() {
+                return Ok(Step::Join(own, self.channel.end_of_ring()));
+            }
             let newest = self.newest.iter().filter_map(|it| self.channel.latest(*it));
             let newest = newest.map(|it| weight(&it)).sum();
             if !self.reserve(newest) {
@@ -192,8 +195,12 @@ impl Joining {
                 }
                 continue;
             }
+            let head = self.wants_newest_only().then(|| self.out.clone());
             if let Some(at) = self.settle() {
                 let own = self.seal();
+                if let Some(head) = head {
+                    self.channel.note_opening(&head, &own);
+                }
                 return Ok(Step::Join(own, at));
             }
             // Of several topics all that is missing is read first: while it is written, events of
@@ -216,6 +223,24 @@ impl Joining {
                 return Ok(Step::Write(piece));
             }
         }
+    }
+
+    /// Whether it gets the newest snapshot, like all who come now, and nothing of the history.
+    fn wants_newest_only(&self) -> bool {
+        *self.newest == [0] && self.channel.width() == 1 && !self.channel.has_expressions()
+    }
+
+    /// What another one has got who came to the same snapshot: it needs no room of its own.
+    fn shared_opening(&mut self) -> Option<Bytes> {
+        let last = self.channel.last(0).filter(|_| self.wants_newest_only())?;
+        let own = self.channel.opening(&self.out)?;
+        self.out.clear();
+        self.newest.clear();
+        self.put(0, last);
+        self.channel.count_events(0, 1);
+        self.acknowledge(last.sequence);
+        drop(self.room.take());
+        Some(own)
     }
 
     /// Reserves room in the budget for bodies for what is to be written, and so many bytes more;

@@ -16,6 +16,9 @@ pub(crate) const APART: u64 = u64::MAX;
 /// The window of a reader that has none.
 const NO_WINDOW: u64 = u64::MAX;
 
+/// How many bytes more could be written for what a write costs by itself.
+const WRITE_COST: u64 = 2048;
+
 /// What takes a reader's bytes.
 pub(crate) trait Outlet {
     /// Writes some of these bytes, at least one. A write that was pending is repeated with the same
@@ -204,16 +207,24 @@ impl Seats {
         }
     }
 
-    /// Wakes those who wait for something to read.
-    pub fn wake_hungry(&mut self) {
-        for seat in &mut self.all {
-            if seat.is_hungry {
-                seat.is_hungry = false;
-                if let Some(waker) = &seat.waker {
-                    waker.wake_by_ref();
-                }
+    /// Wakes those who wait for something to read, from this seat on, until they have so many bytes
+    /// to write together. Where to go on then, unless these were all.
+    pub fn wake_hungry(&mut self, first: usize, end: u64, most: u64) -> Option<usize> {
+        let mut bytes = 0;
+        for (at, seat) in self.all.iter_mut().enumerate().skip(first) {
+            if !seat.is_hungry {
+                continue;
+            }
+            if bytes >= most {
+                return Some(at);
+            }
+            bytes += end.saturating_sub(seat.at) + WRITE_COST;
+            seat.is_hungry = false;
+            if let Some(waker) = &seat.waker {
+                waker.wake_by_ref();
             }
         }
+        None
     }
 
     /// Ends the streams of those who have taken nothing for that many ticks, of those whose time is

@@ -1,5 +1,8 @@
 //! The message path: bodies read for a handler, its replies, unread bodies.
 
+use std::io::Write;
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use component::forward::ForwardPlan;
@@ -232,12 +235,14 @@ fn a_body_that_nobody_reads_is_not_the_next_request() {
     );
 }
 
-/// Notes the paths of requests. At `/first` it has another client send a request, which so waits
-/// in the kernel while the requests behind `/first` are served.
+/// Notes the paths of requests. At `/first`, or at the first request of the crowd that comes then,
+/// it has another client send a request, which so waits in the kernel while others are served.
 #[derive(Clone, Default)]
 struct Order {
+    crowd: Arc<Mutex<Option<Crowd>>>,
     paths: Arc<Mutex<Vec<String>>>,
     other: Arc<Mutex<Option<RawClient>>>,
+    has_sent: Arc<AtomicBool>,
 }
 
 impl Handler for Order {
@@ -250,14 +255,66 @@ impl Handler for Order {
         request: Request,
         _: &'a dyn Services,
     ) -> LocalFuture<'a, Result<Outcome, Fault>> {
-        if request.path == "/first"
-            && let Some(other) = &mut *self.other.lock().unwrap()
-        {
-            other.send("GET /other HTTP/1.1\r\nHost: a\r\n\r\n");
+        let mut crowd = self.crowd.lock().unwrap();
+        match (&mut *crowd, &*request.path) {
+            (Some(crowd), "/first") => crowd.come(),
+            (None, "/first") | (Some(_), "/crowd") => self.send_other(),
+            _ => {}
         }
         self.paths.lock().unwrap().push(request.path);
         Box::pin(async { Ok(Outcome::Reply(Reply::new(204))) })
     }
+}
+
+impl Order {
+    /// Once.
+    fn send_other(&self) {
+        if !self.has_sent.swap(true, Ordering::Relaxed)
+            && let Some(other) = &mut *self.other.lock().unwrap()
+        {
+            other.send("GET /other HTTP/1.1\r\nHost: a\r\n\r\n");
+        }
+    }
+}
+
+/// Clients who connect and send a request each, all at once.
+struct Crowd {
+    port: u16,
+    clients: Vec<TcpStream>,
+}
+
+impl Crowd {
+    const SIZE: usize = 120;
+
+    fn come(&mut self) {
+        for _ in 0..Self::SIZE {
+            let mut client = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+            let request = b"GET /crowd HTTP/1.1\r\nHost: a\r\n\r\n";
+            client.write_all(request).unwrap();
+            self.clients.push(client);
+        }
+    }
+}
+
+#[test]
+fn a_crowd_that_connects_at_once_does_not_keep_others_waiting() {
+    let order = Order::default();
+    let proxy = Proxy::handle(order.clone());
+    let mut other = proxy.client();
+    other.send("GET /before HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(other.response().status, 204);
+    *order.other.lock().unwrap() = Some(other);
+    *order.crowd.lock().unwrap() = Some(Crowd {
+        port: proxy.port,
+        clients: Vec::new(),
+    });
+    let mut client = proxy.client();
+    client.send("GET /first HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(client.response().status, 204);
+    let paths = || order.paths.lock().unwrap().clone();
+    testkit::wait_until("everybody is served", || paths().len() == Crowd::SIZE + 3);
+    let at = paths().iter().position(|path| path == "/other").unwrap();
+    assert!(at < 50, "{at} requests were served before the other one");
 }
 
 #[test]

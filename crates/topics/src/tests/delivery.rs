@@ -786,3 +786,42 @@ fn comes_to_its_ring(seed: u64, busy: Busy) {
         running.await.unwrap();
     });
 }
+
+/// What a worker does for one event is no longer than for a few readers at a time.
+#[test]
+fn readers_of_large_events_let_others_go_first() {
+    const READERS: usize = 100;
+    const SIZE: usize = 50_000;
+    local(async {
+        let (topic, branch) = topic(Payload::Event, 10).await;
+        let clients: Vec<_> = (0..READERS).map(|_| FakeClient::default()).collect();
+        let large = Pace {
+            bytes_max: 1 << 20,
+            ..pace(Policy::Disconnect)
+        };
+        for client in &clients {
+            client.open(usize::MAX / 2);
+            let (branch, key) = (Rc::clone(&branch), key(Mode::Event));
+            tokio::task::spawn_local(stay(branch, key, large, Start::Now, client.clone()));
+        }
+        for client in &clients {
+            until(client, "id: ").await;
+        }
+        // All of them wait for what comes.
+        tokio::task::yield_now().await;
+        let body = format!("\"{}\"", "x".repeat(SIZE));
+        topic.publish(publication(&body)).await.unwrap();
+        let served = || {
+            let has_it = |it: &&FakeClient| it.0.borrow().got.len() > SIZE;
+            clients.iter().filter(has_it).count()
+        };
+        let (mut before, mut most) = (served(), 0);
+        while before < READERS {
+            tokio::task::yield_now().await;
+            let now = served();
+            (most, before) = (most.max(now - before), now);
+        }
+        assert!((1..=15).contains(&most), "{most}");
+        clients.iter().for_each(FakeClient::leave);
+    });
+}

@@ -66,3 +66,50 @@ fn subscriber_that_waits_for_room_keeps_none() {
         assert!(matches!(step.await.unwrap(), Step::Join(..)));
     });
 }
+
+/// Hundreds may come at once to a snapshot of megabytes, and not read it.
+#[test]
+fn all_who_come_to_a_snapshot_together_hold_it_once() {
+    local(async {
+        let (topic, branch) = topic(Payload::Snapshot, 10).await;
+        branch.ready().await.unwrap();
+        let channel = {
+            let (key, pace) = (key(Mode::Snapshot), pace(Policy::Disconnect));
+            Branch::channel(&[Rc::clone(&branch)], key, pace).unwrap()
+        };
+        let budget = budget(4 << 20);
+        let come = async |start, head: &str| {
+            let joining = Joining::new(&channel, vec![start], head.into());
+            let mut joining = joining.with_budget(budget);
+            match joining.advance().await.unwrap() {
+                Step::Join(own, at) => (own, at),
+                step => panic!("{step:?}"),
+            }
+        };
+        let mut earlier: Option<Bytes> = None;
+        for round in 1..=3 {
+            let body = format!("\"{round}{}\"", "x".repeat(600 << 10));
+            topic.publish(publication(&body)).await.unwrap();
+            assert!(branch.reach(round).await);
+            let (first, at) = come(Start::Now, "retry: 1\n").await;
+            let text = String::from_utf8_lossy(&first).into_owned();
+            assert!(text.contains("retry: 1\n") && text.contains(&body));
+            let used = budget.used();
+            for _ in 0..20 {
+                let (next, same) = come(Start::Now, "retry: 1\n").await;
+                assert_eq!((next.as_ptr(), same), (first.as_ptr(), at));
+            }
+            assert_eq!(budget.used(), used);
+            // Whoever gets something else in front of it, or comes later, has its own.
+            let (other, _) = come(Start::Now, "retry: 2\n").await;
+            assert_eq!(text.replace("retry: 1", "retry: 2").as_bytes(), &*other);
+            let (unknown, _) = come(Start::Unknown("?".into()), "retry: 1\n").await;
+            assert!(String::from_utf8_lossy(&unknown).contains("event: reset"));
+            assert!(earlier.is_none_or(|it| it != first));
+            earlier = Some(first);
+        }
+        drop(earlier);
+        channel.tick();
+        assert_eq!(budget.used(), 0);
+    });
+}
