@@ -289,10 +289,10 @@ impl Campaign {
                 let of = (random.u64(..), slice.max(attack.least));
                 let mut round = self.round(attack, of)?;
                 for _ in 0..AGAIN_MAX {
-                    if !round.is_void() {
+                    let Some(why) = round.void() else {
                         break;
-                    }
-                    round.print_void();
+                    };
+                    round.print_void(&why);
                     verdict.void += 1;
                     round = self.round(attack, of)?;
                 }

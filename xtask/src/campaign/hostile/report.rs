@@ -116,11 +116,20 @@ impl Round {
         broken
     }
 
-    /// Whether it does not count: only the latency is above its bound, and so is the steal time.
-    pub fn is_void(&self) -> bool {
-        let most = Duration::from_secs(self.seconds) * STEAL_MAX / 100;
+    /// Whether it does not count, and why: only the latency is above its bound, and so is the steal
+    /// time, or what a few bytes took to get on the disk.
+    pub fn void(&self) -> Option<String> {
         let is_late_only = self.phase.errors == 0 && self.end.is_none();
-        is_late_only && self.latency() == Latency::Broken && self.steal > most
+        if !is_late_only || self.latency() != Latency::Broken {
+            return None;
+        }
+        let disk = self.disk.percentile(99);
+        if self.steal > Duration::from_secs(self.seconds) * STEAL_MAX / 100 {
+            let steal = self.steal.as_millis();
+            return Some(format!("the host had the core for {steal} ms"));
+        }
+        let is_slow = disk > self.latency_max;
+        is_slow.then(|| format!("the disk took {} ms for ten bytes", millis(disk)))
     }
 
     fn latency(&self) -> Latency {
@@ -178,12 +187,8 @@ impl Round {
     }
 
     /// Prints the line of a round that does not count.
-    pub fn print_void(&self) {
-        let steal = self.steal.as_millis();
-        println!(
-            "{}\n    PLAYED AGAIN: the host had the core for {steal} ms",
-            self.line()
-        );
+    pub fn print_void(&self, why: &str) {
+        println!("{}\n    PLAYED AGAIN: {why}", self.line());
     }
 }
 
@@ -283,7 +288,9 @@ impl Verdict {
         println!("verdict on {rounds} rounds in {minutes:.1} minutes");
         if self.void > 0 {
             let void = self.void;
-            println!("  {void} rounds were played again: the host had the core for too long");
+            println!(
+                "  {void} rounds were played again: the host had the core, or the disk, for too long"
+            );
         }
         let (count, errors) = (self.good.latencies.count(), self.good.errors);
         let value = format!("{errors} of {count}, in {} rounds", self.failed);
@@ -373,8 +380,8 @@ mod tests {
     }
 
     #[test]
-    fn a_round_does_not_count_when_it_is_late_and_nothing_else_beside_much_steal_time() {
-        let is_void = |millis, errors, steal, end: Option<&str>| {
+    fn a_round_does_not_count_when_it_is_late_and_nothing_else_beside_host_or_disk() {
+        let void = |millis, errors, (steal, disk), end: Option<&str>| {
             let round = Round {
                 attack: attacks::all().next().unwrap(),
                 latency_max: LATENCY_MAX,
@@ -383,7 +390,7 @@ mod tests {
                 phase: phase(millis, errors),
                 recovery: Duration::ZERO,
                 idle: phase(1, 0),
-                disk: Histogram::default(),
+                disk: phase(disk, 0).latencies,
                 steal: Duration::from_millis(steal),
                 before: Held::default(),
                 peak: Held::default(),
@@ -391,13 +398,16 @@ mod tests {
                 log_kib: 0,
                 end: end.map(str::to_owned),
             };
-            round.is_void()
+            round.void()
         };
-        assert!(is_void(60, 0, 210, None));
-        assert!(!is_void(60, 0, 200, None));
-        assert!(!is_void(49, 0, 500, None));
-        assert!(!is_void(60, 1, 500, None));
-        assert!(!is_void(60, 0, 500, Some("the engine has ended")));
+        let host = Some("the host had the core for 210 ms".to_owned());
+        assert_eq!(void(60, 0, (210, 1), None), host);
+        assert_eq!(void(60, 0, (200, 40), None), None);
+        let disk = void(60, 0, (0, 90), None).unwrap();
+        assert!(disk.starts_with("the disk took ") && disk.ends_with(" ms for ten bytes"));
+        assert_eq!(void(49, 0, (500, 90), None), None);
+        assert_eq!(void(60, 1, (500, 90), None), None);
+        assert_eq!(void(60, 0, (500, 90), Some("the engine has ended")), None);
     }
 
     #[test]
