@@ -3,6 +3,7 @@
 
 mod end;
 mod evaluated;
+mod opening;
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::io;
@@ -30,6 +31,7 @@ use crate::tally::{Count, Tally};
 use crate::view::{Shown, View};
 
 pub(crate) use end::{StreamEnd, invalid_data};
+use opening::Opening;
 
 /// How many bytes that all have read are kept for those who come back.
 const TAIL: u64 = 64 * 1024;
@@ -38,8 +40,6 @@ const TAIL: u64 = 64 * 1024;
 const SCRATCH_MAX: usize = 16 * 1024;
 /// How many bytes readers write who are woken together.
 const WOKEN_BYTES: u64 = 512 * 1024;
-/// The most bytes in front of the newest snapshot that others may get too.
-const HEAD_MAX: usize = 128;
 
 /// What becomes of a reader that is further behind than a ring keeps.
 #[derive(
@@ -117,15 +117,6 @@ struct Member {
     latest: RefCell<Option<Arc<Event>>>,
     /// The frame of the newest snapshot, for those who come and those who have to skip to it.
     newest: RefCell<Option<(EventId, Bytes)>>,
-}
-
-/// What those get who come while a snapshot is the newest.
-struct Opening {
-    newest: EventId,
-    /// What stands in front of it.
-    head: Box<[u8]>,
-    /// Both, as the wire wants them.
-    sealed: Bytes,
 }
 
 /// The time of day, in seconds since 1970.
@@ -654,29 +645,6 @@ impl Channel {
         self.write_shown(member, shown, places, (&mut String::new(), out));
         let made = out.get(start..).unwrap_or_default();
         *newest = is_shared.then(|| (latest.id, Bytes::copy_from_slice(made)));
-    }
-
-    /// The newest snapshot behind these bytes, as the wire wants both, when somebody has got just
-    /// that: hundreds may come at once, and the snapshot may be large.
-    pub fn opening(&self, head: &[u8]) -> Option<Bytes> {
-        let newest = self.members.first()?.branch.latest()?.id;
-        let opening = self.opening.borrow();
-        let opening = opening.as_ref()?;
-        let is_it = opening.newest == newest && *opening.head == *head;
-        is_it.then(|| opening.sealed.clone())
-    }
-
-    /// Notes that somebody gets these bytes, which are the newest snapshot behind a head.
-    pub fn note_opening(&self, head: &[u8], sealed: &Bytes) {
-        let first = self.members.first();
-        let newest = first.and_then(|it| it.branch.latest()).map(|it| it.id);
-        if let Some(newest) = newest.filter(|_| head.len() <= HEAD_MAX) {
-            *self.opening.borrow_mut() = Some(Opening {
-                newest,
-                head: head.into(),
-                sealed: sealed.clone(),
-            });
-        }
     }
 
     /// Writes an event of a topic's history for one reader, who then is at these places.

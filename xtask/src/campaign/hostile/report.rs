@@ -288,9 +288,7 @@ impl Verdict {
         println!("verdict on {rounds} rounds in {minutes:.1} minutes");
         if self.void > 0 {
             let void = self.void;
-            println!(
-                "  {void} rounds were played again: the host had the core, or the disk, for too long"
-            );
+            println!("  {void} rounds were played again: the machine was too slow");
         }
         let (count, errors) = (self.good.latencies.count(), self.good.errors);
         let value = format!("{errors} of {count}, in {} rounds", self.failed);
