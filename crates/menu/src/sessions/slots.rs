@@ -2,7 +2,8 @@
 //! is in use has a lock, and knows whether the disk may have another value than memory. All others
 //! are idle, and there may be millions of them: they take as little memory as they can.
 
-use std::collections::{BTreeSet, HashMap};
+mod table;
+
 use std::mem;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,6 +11,8 @@ use std::time::Duration;
 
 use component::key_value::Version;
 use tokio::sync::OwnedMutexGuard;
+
+use table::{Place, Table};
 
 /// How many values are taken out at once to make room.
 const SWEEP: usize = 16;
@@ -112,65 +115,41 @@ type Shared = Arc<tokio::sync::Mutex<Slot>>;
 enum SlotState {
     /// No request uses the value, and the disk has the same one. It stands in the two orders.
     Idle(Held),
-    /// A request uses it or waits for it, or it is not known what the disk has.
-    InUse(Shared),
+    /// A request uses it or waits for it, or it is not known what the disk has. `None` where there
+    /// is no slot: another variant would take a word more of each.
+    InUse(Option<Shared>),
 }
 
 /// Gives the time until which a value is needed. Later it may be evicted to make room for others.
 pub(super) type NeededUntil = fn(&[u8]) -> Timestamp;
 
-#[derive(Default)]
-struct Inner {
-    slots: HashMap<Key, SlotState>,
-    /// When values expire.
-    by_expiry: BTreeSet<(Timestamp, Key)>,
-    /// Until when they are needed, and when they expire.
-    by_need: BTreeSet<(Timestamp, Timestamp, Key)>,
-}
-
-impl Inner {
-    /// Moves a key in the two orders.
-    fn list(&mut self, key: &Key, before: Option<Times>, times: Option<Times>) {
-        if let Some(before) = before {
-            self.by_expiry.remove(&(before.expires, *key));
-            let entry = (before.needed, before.expires, *key);
-            self.by_need.remove(&entry);
-        }
-        if let Some(times) = times {
-            self.by_expiry.insert((times.expires, *key));
-            let entry = (times.needed, times.expires, *key);
-            self.by_need.insert(entry);
-        }
-    }
-}
-
 /// The values of one store.
 pub(super) struct Slots {
-    inner: Mutex<Inner>,
+    table: Mutex<Table>,
     needed_until: NeededUntil,
 }
 
 impl Slots {
     pub fn new(needed_until: NeededUntil) -> Self {
         Self {
-            inner: Mutex::default(),
+            table: Mutex::default(),
             needed_until,
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How many values there are, those included that are being written.
     pub fn count(&self) -> usize {
-        self.lock().by_expiry.len()
+        self.lock().listed()
     }
 
     /// How many keys have a slot.
     #[cfg(test)]
     pub fn slots(&self) -> usize {
-        self.lock().slots.len()
+        self.lock().len()
     }
 
     /// The times of a value.
@@ -184,41 +163,57 @@ impl Slots {
     /// Puts in what the disk has.
     pub fn load(&self, key: Key, held: Held) {
         let times = self.times(&held);
-        let mut inner = self.lock();
-        inner.list(&key, None, Some(times));
-        inner.slots.insert(key, SlotState::Idle(held));
+        let mut table = self.lock();
+        let state = SlotState::Idle(held);
+        let at = match table.find(&key) {
+            // An earlier try to read all has not come to its end.
+            Some(at) => {
+                if let Some(before) = table.state_mut(at) {
+                    *before = state;
+                }
+                at
+            }
+            None => table.insert(key, state),
+        };
+        table.list(at, None, Some(times));
     }
 
     /// Waits until nobody else works on a key.
     pub async fn enter(&self, key: Key) -> SlotGuard<'_> {
-        let slot = {
-            let mut inner = self.lock();
-            let state = inner.slots.entry(key);
-            self.activate(state.or_insert_with(|| SlotState::InUse(Shared::default())))
+        let (at, slot) = {
+            let mut table = self.lock();
+            let at = match table.find(&key) {
+                Some(at) => at,
+                None => table.insert(key, SlotState::InUse(None)),
+            };
+            let slot = table.state_mut(at).map(|state| self.activate(state));
+            (at, slot.unwrap_or_default())
         };
-        // First: whoever waits may be dropped.
-        let entry = Entry { slots: self, key };
-        SlotGuard {
-            guard: slot.lock_owned().await,
-            entry,
-        }
+        self.wait(at, key, slot).await
     }
 
     /// The same for a key that has something.
     pub async fn enter_known(&self, key: Key) -> Option<SlotGuard<'_>> {
-        let slot = self.activate(self.lock().slots.get_mut(&key)?);
+        let (at, slot) = {
+            let mut table = self.lock();
+            let at = table.find(&key)?;
+            (at, self.activate(table.state_mut(at)?))
+        };
+        Some(self.wait(at, key, slot).await)
+    }
+
+    async fn wait(&self, at: Place, key: Key, slot: Shared) -> SlotGuard<'_> {
+        // First: whoever waits may be dropped.
         let entry = Entry { slots: self, key };
-        Some(SlotGuard {
-            guard: slot.lock_owned().await,
-            entry,
-        })
+        let guard = slot.lock_owned().await;
+        SlotGuard { guard, at, entry }
     }
 
     /// The slot with its lock, for a request that uses it. The request has to drop an [`Entry`]
     /// after it, which makes the slot idle again.
     fn activate(&self, state: &mut SlotState) -> Shared {
         match state {
-            SlotState::InUse(slot) => Arc::clone(slot),
+            SlotState::InUse(slot) => Arc::clone(slot.get_or_insert_default()),
             SlotState::Idle(held) => {
                 let times = self.times(held);
                 let value = mem::take(&mut held.value);
@@ -227,7 +222,7 @@ impl Slots {
                     unsure: None,
                     listed: Some(times),
                 }));
-                *state = SlotState::InUse(Arc::clone(&slot));
+                *state = SlotState::InUse(Some(Arc::clone(&slot)));
                 slot
             }
         }
@@ -244,40 +239,36 @@ impl Slots {
         is_one_more: bool,
     ) -> Option<Vec<SlotGuard<'_>>> {
         let now = Timestamp::of(now);
-        let mut inner = self.lock();
-        let Inner {
-            slots,
-            by_expiry,
-            by_need,
-        } = &mut *inner;
-        let over = by_expiry.iter().take_while(|(at, _)| *at <= now);
-        let over = over.filter_map(|(_, key)| self.try_enter(slots, key));
-        let mut gone: Vec<_> = over.take(SWEEP).collect();
-        let left = by_expiry.len() - gone.len();
+        let mut table = self.lock();
+        let mut gone =
+            table.take_expired(now, SWEEP, |at, key, state| self.try_enter(at, key, state));
+        let left = table.listed() - gone.len();
         let surplus = match is_one_more {
             true => (left + 1).saturating_sub(most),
             false => 0,
         };
-        let unneeded = by_need.iter();
-        let unneeded = unneeded.take_while(|(needed, ..)| *needed <= now);
-        let unneeded = unneeded.filter_map(|(.., key)| self.try_enter(slots, key));
-        gone.extend(unneeded.take(surplus.min(SWEEP)));
+        let surplus = surplus.min(SWEEP);
+        let unneeded = table.take_unneeded(now, surplus, |at, key, state| {
+            self.try_enter(at, key, state)
+        });
+        gone.extend(unneeded);
         for guard in &mut gone {
-            inner.list(&guard.entry.key, guard.guard.listed.take(), None);
+            table.list(guard.at, guard.guard.listed.take(), None);
         }
-        drop(inner);
+        drop(table);
         let has_room = surplus == 0 || !gone.is_empty();
         Some(gone).filter(|_| has_room)
     }
 
-    fn try_enter(&self, slots: &mut HashMap<Key, SlotState>, key: &Key) -> Option<SlotGuard<'_>> {
-        let slot = self.activate(slots.get_mut(key)?);
+    /// Takes a slot that nobody uses.
+    fn try_enter(&self, at: Place, key: &Key, state: &mut SlotState) -> Option<SlotGuard<'_>> {
+        let slot = self.activate(state);
         let guard = slot.try_lock_owned().ok()?;
         let entry = Entry {
             slots: self,
             key: *key,
         };
-        Some(SlotGuard { guard, entry })
+        Some(SlotGuard { guard, at, entry })
     }
 }
 
@@ -290,11 +281,15 @@ struct Entry<'a> {
 
 impl Drop for Entry<'_> {
     fn drop(&mut self) {
-        let mut inner = self.slots.lock();
-        let Some(state) = inner.slots.get_mut(&self.key) else {
+        let mut table = self.slots.lock();
+        // Others may have taken it out meanwhile, and the place be another key's.
+        let Some(at) = table.find(&self.key) else {
             return;
         };
-        let SlotState::InUse(slot) = state else {
+        let Some(state) = table.state_mut(at) else {
+            return;
+        };
+        let SlotState::InUse(Some(slot)) = state else {
             return;
         };
         // Whoever else uses it, or waits, has a copy.
@@ -303,7 +298,7 @@ impl Drop for Entry<'_> {
         };
         match slot {
             Slot { listed: None, .. } => {
-                inner.slots.remove(&self.key);
+                table.remove(at);
             }
             Slot {
                 held, unsure: None, ..
@@ -321,6 +316,8 @@ impl Drop for Entry<'_> {
 /// What there is of a key, for one who works on it.
 pub(super) struct SlotGuard<'a> {
     guard: OwnedMutexGuard<Slot>,
+    /// Where the slot is: it stays there as long as somebody uses it.
+    at: Place,
     /// Dropped behind the guard.
     entry: Entry<'a>,
 }
@@ -360,7 +357,7 @@ impl SlotGuard<'_> {
             (held, unsure) => held.or(unsure),
         };
         if self.listed != times {
-            slots.lock().list(&self.entry.key, self.listed, times);
+            slots.lock().list(self.at, self.listed, times);
             self.listed = times;
         }
     }
