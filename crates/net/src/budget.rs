@@ -1,6 +1,6 @@
 //! How much is done for one connection before the others of its worker are served. A socket has
-//! megabytes ready when its other side sends without a pause, and as frames without content or
-//! chunks of a byte they would keep the worker busy for many milliseconds.
+//! megabytes ready when its other side sends without a pause. Where these are empty frames, or
+//! chunks of one byte, decoding all of them at once would keep the worker busy for a long time.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -71,7 +71,7 @@ impl Budget {
         true
     }
 
-    /// Forgets what was spent: the connection waits, so others are served anyway.
+    /// Starts over with nothing spent: the connection waits, so others are served meanwhile.
     #[inline]
     pub(crate) fn refill(&mut self) {
         self.spent = 0;

@@ -312,7 +312,8 @@ impl Branch {
     /// Hands events to the channels, then wakes their readers, each once. Expressions are evaluated
     /// after that, by a task of their own.
     ///
-    /// Many readers are woken in several turns: these channels go on at these seats.
+    /// Many readers are woken in several turns. Returned are the channels that have readers left to
+    /// be woken, each with the seat to go on from.
     fn hand_on(self: &Rc<Self>, events: &mut Vec<Arc<Event>>) -> Vec<(Rc<Channel>, usize)> {
         let channels = Self::live(&self.channels);
         let has_expressions = !self.evaluator.is_idle();
@@ -504,7 +505,7 @@ impl Carrier<'_> {
     }
 }
 
-/// A channel of which some readers are left to be woken, and from which seat on.
+/// Wakes some readers of a channel. If others are left: the channel, and the seat to go on from.
 fn wake_some(channel: &Rc<Channel>) -> Option<(Rc<Channel>, usize)> {
     Some((Rc::clone(channel), channel.wake_some(0)?))
 }

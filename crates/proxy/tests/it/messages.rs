@@ -235,8 +235,8 @@ fn a_body_that_nobody_reads_is_not_the_next_request() {
     );
 }
 
-/// Notes the paths of requests. At `/first`, or at the first request of the crowd that comes then,
-/// it has another client send a request, which so waits in the kernel while others are served.
+/// Records the paths of requests. At `/first`, or at the first request of the crowd that comes
+/// then, it has another client send a request, which waits in the kernel while others are served.
 #[derive(Clone, Default)]
 struct Order {
     crowd: Arc<Mutex<Option<Crowd>>>,

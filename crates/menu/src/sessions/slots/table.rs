@@ -1,5 +1,6 @@
-//! Slots by their keys, and where each is in two orders. There may be millions of them: each key is
-//! here once, and everything else names it by its place.
+//! Slots by their keys, and in two orders: by when their values expire, and by how long these are
+//! needed. There may be millions of slots, so each key is stored once; the index and the two orders
+//! refer to a slot by its place, which takes four bytes.
 
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, RandomState};
@@ -11,7 +12,7 @@ use super::{Key, SlotState, Times, Timestamp};
 /// Where a slot is, as long as it is there.
 pub(super) type Place = u32;
 
-struct Entry {
+struct Row {
     key: Key,
     state: SlotState,
 }
@@ -22,7 +23,7 @@ pub(super) struct Table {
     hash: RandomState,
     /// Places by the keys there.
     index: HashTable<Place>,
-    entries: Vec<Entry>,
+    rows: Vec<Row>,
     /// Places without a slot.
     free: Vec<Place>,
     /// When values expire.
@@ -46,36 +47,33 @@ impl Table {
     /// Where the slot of a key is, if there is one.
     pub fn find(&self, key: &Key) -> Option<Place> {
         let is_it = |at: &Place| {
-            let entry = self.entries.get(*at as usize);
-            entry.is_some_and(|it| it.key == *key)
+            let row = self.rows.get(*at as usize);
+            row.is_some_and(|it| it.key == *key)
         };
         self.index.find(self.hash.hash_one(key), is_it).copied()
     }
 
     /// Adds a slot for a key that has none.
     pub fn insert(&mut self, key: Key, state: SlotState) -> Place {
-        let entry = Entry { key, state };
+        let row = Row { key, state };
         let free = self.free.pop();
-        let at = match free.and_then(|it| Some((it, self.entries.get_mut(it as usize)?))) {
+        let at = match free.and_then(|it| Some((it, self.rows.get_mut(it as usize)?))) {
             Some((at, place)) => {
-                *place = entry;
+                *place = row;
                 at
             }
             None => {
-                self.entries.push(entry);
+                self.rows.push(row);
                 // No memory has room for four billion of them.
-                (self.entries.len() - 1) as Place
+                (self.rows.len() - 1) as Place
             }
         };
         let Self {
-            hash,
-            index,
-            entries,
-            ..
+            hash, index, rows, ..
         } = self;
         let hash_of = |at: &Place| {
-            let entry = entries.get(*at as usize);
-            entry.map_or(0, |it| hash.hash_one(it.key))
+            let row = rows.get(*at as usize);
+            row.map_or(0, |it| hash.hash_one(it.key))
         };
         index.insert_unique(hash.hash_one(key), at, hash_of);
         at
@@ -83,11 +81,11 @@ impl Table {
 
     /// Takes a slot out, which is in neither order.
     pub fn remove(&mut self, at: Place) {
-        let Some(entry) = self.entries.get_mut(at as usize) else {
+        let Some(row) = self.rows.get_mut(at as usize) else {
             return;
         };
-        entry.state = SlotState::InUse(None);
-        let hash = self.hash.hash_one(entry.key);
+        row.state = SlotState::InUse(None);
+        let hash = self.hash.hash_one(row.key);
         if let Ok(found) = self.index.find_entry(hash, |it| *it == at) {
             found.remove();
             self.free.push(at);
@@ -96,7 +94,7 @@ impl Table {
 
     /// The slot at a place.
     pub fn state_mut(&mut self, at: Place) -> Option<&mut SlotState> {
-        Some(&mut self.entries.get_mut(at as usize)?.state)
+        Some(&mut self.rows.get_mut(at as usize)?.state)
     }
 
     /// Moves a slot in the two orders.
@@ -116,14 +114,10 @@ impl Table {
         &mut self,
         now: Timestamp,
         most: usize,
-        mut take: impl FnMut(Place, &Key, &mut SlotState) -> Option<T>,
+        take: impl FnMut(Place, &Key, &mut SlotState) -> Option<T>,
     ) -> Vec<T> {
         let expired = self.by_expiry.iter().take_while(|it| it.0 <= now);
-        let taken = expired.filter_map(|(_, at)| {
-            let entry = self.entries.get_mut(*at as usize)?;
-            take(*at, &entry.key, &mut entry.state)
-        });
-        taken.take(most).collect()
+        take_some(&mut self.rows, expired.map(|it| it.1), most, take)
     }
 
     /// The same of slots whose values are not needed any more by then.
@@ -131,15 +125,24 @@ impl Table {
         &mut self,
         now: Timestamp,
         most: usize,
-        mut take: impl FnMut(Place, &Key, &mut SlotState) -> Option<T>,
+        take: impl FnMut(Place, &Key, &mut SlotState) -> Option<T>,
     ) -> Vec<T> {
         let unneeded = self.by_need.iter().take_while(|it| it.0 <= now);
-        let taken = unneeded.filter_map(|(.., at)| {
-            let entry = self.entries.get_mut(*at as usize)?;
-            take(*at, &entry.key, &mut entry.state)
-        });
-        taken.take(most).collect()
+        take_some(&mut self.rows, unneeded.map(|it| it.2), most, take)
     }
+}
+
+fn take_some<T>(
+    rows: &mut [Row],
+    places: impl Iterator<Item = Place>,
+    most: usize,
+    mut take: impl FnMut(Place, &Key, &mut SlotState) -> Option<T>,
+) -> Vec<T> {
+    let taken = places.filter_map(|at| {
+        let row = rows.get_mut(at as usize)?;
+        take(at, &row.key, &mut row.state)
+    });
+    taken.take(most).collect()
 }
 
 #[cfg(test)]
@@ -147,8 +150,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_entry_has_no_tag_of_its_own() {
-        assert_eq!(size_of::<Entry>(), 64);
+    fn a_row_has_no_tag_of_its_own() {
+        assert_eq!(size_of::<Row>(), 64);
     }
 
     /// Against a plain map.
@@ -179,6 +182,6 @@ mod tests {
             }
             assert_eq!(table.len(), model.len());
         }
-        assert!(table.entries.len() <= 200);
+        assert!(table.rows.len() <= 200);
     }
 }
