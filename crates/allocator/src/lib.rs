@@ -22,6 +22,24 @@ const TICKS_MIN: u32 = 10;
 /// More than any machine has: 4 EiB.
 const TOO_MUCH: usize = 1 << 62;
 
+/// Where a thread takes its work from.
+pub trait Queue<T> {
+    /// The next piece of work; waits for it no longer than this where a time is given.
+    ///
+    /// # Errors
+    /// When none has come, and when none can come any more.
+    fn next(&self, wait: Option<Duration>) -> Result<T, RecvTimeoutError>;
+}
+
+impl<T> Queue<T> for Receiver<T> {
+    fn next(&self, wait: Option<Duration>) -> Result<T, RecvTimeoutError> {
+        match wait {
+            Some(wait) => self.recv_timeout(wait),
+            None => Ok(self.recv()?),
+        }
+    }
+}
+
 /// When a thread has its memory collected.
 #[derive(Debug, Default)]
 pub struct Release {
@@ -59,18 +77,18 @@ impl Release {
     ///
     /// # Errors
     /// When nobody can put anything into the queue any more.
-    pub fn receive<T>(&self, queue: &Receiver<T>) -> Result<T, RecvError> {
+    pub fn receive<T>(&self, queue: &impl Queue<T>) -> Result<T, RecvError> {
         // As long as it takes from the end of work until it is collected, and no longer: a thread
         // that has nothing to do sleeps.
         for _ in 0..=TICKS_MIN {
             self.look();
-            match queue.recv_timeout(TICK) {
+            match queue.next(Some(TICK)) {
                 Ok(next) => return Ok(next),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return Err(RecvError),
             }
         }
-        queue.recv()
+        queue.next(None).map_err(|_| RecvError)
     }
 
     fn is_due(&self, now: Duration) -> bool {

@@ -1,7 +1,6 @@
 //! How the threads that write are asked: a command, and an answer to wait for.
 
-use std::sync::mpsc::Sender;
-
+use batch_channel::Sender;
 use tokio::sync::oneshot;
 
 use crate::error::Refusal;
@@ -10,7 +9,7 @@ use crate::error::Refusal;
 pub(crate) type Answer<T> = oneshot::Sender<Result<T, Refusal>>;
 
 /// Asks a thread and waits for what it says; `Closed` when it has ended.
-pub(crate) async fn ask<C, T>(
+pub(crate) async fn ask<C: Send + 'static, T>(
     commands: &Sender<C>,
     command: impl FnOnce(Answer<T>) -> C,
 ) -> Result<T, Refusal> {
@@ -22,7 +21,7 @@ pub(crate) async fn ask<C, T>(
 }
 
 /// Has a thread end, and waits for it.
-pub(crate) async fn close<C>(
+pub(crate) async fn close<C: Send + 'static>(
     commands: &Sender<C>,
     command: impl FnOnce(Option<oneshot::Sender<()>>) -> C,
 ) {

@@ -20,9 +20,9 @@ use std::panic::{self, AssertUnwindSafe};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::Sender;
 use std::thread;
 
+use batch_channel::Sender;
 use bytes::Bytes;
 
 use crate::asking::{self, Answer};
@@ -159,8 +159,8 @@ impl Keyed {
 
     /// The same for any file.
     pub(crate) fn with(place: Box<dyn Place>) -> Result<Self, OpenError> {
-        let (commands, receiver) = std::sync::mpsc::channel();
-        let (jobs, to_commit) = std::sync::mpsc::channel();
+        let (commands, receiver) = batch_channel::channel();
+        let (jobs, to_commit) = batch_channel::channel();
         let keeper = Keeper::open(place, jobs)?;
         let has_failed = keeper.has_failed();
         let outcomes = commands.clone();

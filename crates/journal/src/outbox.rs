@@ -3,11 +3,11 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use batch_channel::Sender;
 use bytes::Bytes;
 use tokio::sync::oneshot;
 
@@ -133,7 +133,7 @@ impl Outbox {
     pub fn open(disk: Box<dyn Disk>, options: Options) -> Result<Self, OpenError> {
         let stats = SharedStats::default();
         let queued = Arc::new(Backlog::new(QUEUED_MAX));
-        let (commands, receiver) = std::sync::mpsc::channel();
+        let (commands, receiver) = batch_channel::channel();
         let keeper = Keeper::open(disk, options, Arc::clone(&stats))?;
         let has_failed = keeper.has_failed();
         let epoch = keeper.epoch();

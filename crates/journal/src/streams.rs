@@ -12,11 +12,11 @@ mod state;
 mod writer;
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, Sender};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::thread;
 use std::time::Duration;
 
+use batch_channel::Sender;
 use bytes::Bytes;
 
 use crate::asking::{self, Answer};
@@ -192,7 +192,7 @@ impl Streams {
     pub fn open(disk: Box<dyn Disk>, options: StreamOptions) -> Result<Self, OpenError> {
         let state = SharedState::default();
         let counts = Arc::new(Counts::default());
-        let (commands, receiver): (_, Receiver<Command>) = std::sync::mpsc::channel();
+        let (commands, receiver) = batch_channel::channel();
         let writer = Writer::open(disk, options, state.clone(), Arc::clone(&counts))?;
         let tag = writer.tag();
         thread::Builder::new()

@@ -4,9 +4,9 @@
 use std::io;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender};
 
 use allocator::Release;
+use batch_channel::{Receiver, Sender};
 use bytes::Bytes;
 use redb::Database;
 

@@ -6,10 +6,11 @@ use std::panic::{self, AssertUnwindSafe};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::Instant;
 
 use allocator::Release;
+use batch_channel::{Receiver, Sender};
 use bytes::Bytes;
 use redb::{Database, DatabaseError, StorageError};
 use tokio::sync::oneshot;

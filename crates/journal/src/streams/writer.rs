@@ -5,10 +5,11 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant, SystemTime};
 
 use allocator::Release;
+use batch_channel::Receiver;
 use tokio::sync::oneshot;
 
 use super::record::{self, EntryHead, StreamRecord};
