@@ -13,6 +13,7 @@ mod budget;
 mod party;
 #[cfg(test)]
 mod tests;
+mod verdict;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use crate::request::{Refusal, Subscribe};
 use crate::signature::Secret;
 use crate::url::Url;
 use party::{Callers, Hosts};
+pub use verdict::{Denial, Restored, Verdict};
 
 /// How long a callback may take to answer; then it has not.
 pub const ANSWER_TIME: Duration = Duration::from_secs(30);
@@ -205,44 +207,6 @@ pub enum Answer<'a> {
     Nothing,
 }
 
-/// What has become of a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// There is a subscription now.
-    Subscribed,
-    /// There is none any more.
-    Unsubscribed,
-    /// The callback has not confirmed it.
-    Failed,
-    /// It has, but there are too many subscriptions: it is to be told.
-    Denied(Denial),
-    /// It does not count any more: the answer came too late, or the subscription was ended.
-    Over,
-}
-
-/// A subscriber that is to be told by `GET`, once, that it gets nothing (any more).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Denial {
-    /// The topic.
-    pub topic: Arc<str>,
-    /// The callback.
-    pub callback: Url,
-    /// The query of the request.
-    pub query: String,
-}
-
-impl Denial {
-    fn new(topic: &Arc<str>, callback: &Url, reason: Option<&str>) -> Self {
-        let mut parameters = vec![("hub.mode", "denied"), ("hub.topic", &**topic)];
-        parameters.extend(reason.map(|it| ("hub.reason", it)));
-        Self {
-            topic: Arc::clone(topic),
-            query: callback.query_with(parameters),
-            callback: callback.clone(),
-        }
-    }
-}
-
 /// What is known of a topic and a callback.
 #[derive(Debug)]
 struct Entry {
@@ -304,18 +268,21 @@ impl Hub {
         self.settings = settings;
     }
 
-    /// Takes up a subscription of an earlier run. False when its lease is over, or the callback is
-    /// none.
-    pub fn restore(&mut self, record: Record, now: Moment) -> bool {
+    /// Takes up a subscription that was written to the disk. One that is active is left as it is:
+    /// it may have been renewed since.
+    pub fn restore(&mut self, record: Record, now: Moment) -> Restored {
+        if self.get(&record.topic, &record.callback).is_some() {
+            return Restored::Known;
+        }
         let Ok(callback) = Url::parse(&record.callback) else {
-            return false;
+            return Restored::Over;
         };
         // Leases do not grow when the clock is put back.
         let expires = record
             .expires
             .min(now.wall.as_secs().saturating_add(self.settings.lease_max));
-        if expires <= now.wall.as_secs() || self.get(&record.topic, &record.callback).is_some() {
-            return false;
+        if expires <= now.wall.as_secs() {
+            return Restored::Over;
         }
         let subscription = Subscription {
             secret: record.secret,
@@ -326,7 +293,7 @@ impl Hub {
         };
         self.entry(&record.topic, &callback);
         self.put((record.topic, Arc::clone(callback.text())), subscription);
-        true
+        Restored::Active
     }
 
     /// Takes a request for a subscription. Whether it comes to one is found out later.

@@ -193,7 +193,7 @@ impl Parcel {
         if self.plan.websub().is_some() {
             // A hub has no word for it: the next content is whole.
             self.count_in(&self.plan.state.counts.gaps);
-            return Outcome::Delivered.into();
+            return Outcome::NotSent.into();
         }
         let id = |it| self.topic.id(it);
         let post = Post::gap(&self.plan, self.span, id, now_ms(services));

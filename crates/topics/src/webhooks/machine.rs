@@ -158,6 +158,8 @@ pub(super) enum Outcome {
     Refused,
     /// The receiver wants nothing any more: 410.
     Gone,
+    /// There is nothing to send: the receiver was not asked.
+    NotSent,
     /// The dead letter is in its store.
     DeadLetterStored,
     /// The store has not taken the dead letter.
@@ -263,6 +265,11 @@ impl Machine {
     /// Whether something is under way.
     pub fn is_busy(&self) -> bool {
         !self.flights.is_empty()
+    }
+
+    /// The number of what has been begun last.
+    pub fn last_number(&self) -> u64 {
+        self.number
     }
 
     /// The first event of what is under way with this number.
@@ -692,6 +699,7 @@ impl Machine {
                 self.settle(&flight);
                 self.is_up(now);
             }
+            Outcome::NotSent => self.settle(&flight),
             Outcome::DeadLetterStored => {
                 self.has_base = false;
                 self.settle(&flight);

@@ -46,6 +46,11 @@ impl Stored {
         serde_json::to_vec(self).unwrap_or_default().into()
     }
 
+    /// Has it asked again though it has answered 410.
+    pub fn forget_gone(&mut self) {
+        self.record.stopped.take_if(|it| *it == Stopped::Gone);
+    }
+
     /// What has been written down.
     pub fn of_bytes(bytes: &[u8]) -> Option<Self> {
         let stored: Self = serde_json::from_slice(bytes).ok()?;
@@ -372,7 +377,8 @@ impl EndpointState {
             }
             Outcome::Refused => self.is_proven.store(true, Ordering::Relaxed),
             Outcome::Down { .. } | Outcome::Gone => self.is_proven.store(false, Ordering::Relaxed),
-            Outcome::DeadLetterStored
+            Outcome::NotSent
+            | Outcome::DeadLetterStored
             | Outcome::DeadLetterNotStored
             | Outcome::Lost
             | Outcome::TooLarge { .. }

@@ -49,7 +49,10 @@ pub(super) fn ping(hub: &Arc<HubTopic>, topic: &Arc<Topic>, services: &dyn Servi
             return;
         }
     }
-    let fetching = Fetching(Arc::clone(hub));
+    let fetching = Fetching {
+        hub: Arc::clone(hub),
+        is_over: false,
+    };
     let topic = Arc::clone(topic);
     services.spawn(Box::new(move |services| {
         Box::pin(async move { fetching.run(&topic, services).await })
@@ -57,17 +60,24 @@ pub(super) fn ping(hub: &Arc<HubTopic>, topic: &Arc<Topic>, services: &dyn Servi
 }
 
 /// A topic that is being fetched.
-struct Fetching(Arc<HubTopic>);
+struct Fetching {
+    hub: Arc<HubTopic>,
+    /// Whether another ping begins another one.
+    is_over: bool,
+}
 
 impl Drop for Fetching {
     fn drop(&mut self) {
-        self.0.pings.inner().is_fetching = false;
+        if !self.is_over {
+            self.hub.pings.inner().is_fetching = false;
+        }
     }
 }
 
 impl Fetching {
-    async fn run(self, topic: &Arc<Topic>, services: &dyn Services) {
-        let hub = &self.0;
+    async fn run(mut self, topic: &Arc<Topic>, services: &dyn Services) {
+        let hub = Arc::clone(&self.hub);
+        let hub = &hub;
         loop {
             let last = hub.pings.inner().last;
             if let Some(last) = last {
@@ -88,8 +98,7 @@ impl Fetching {
             if !inner.again {
                 // Before the lock is given up: a ping that comes then begins another one.
                 inner.is_fetching = false;
-                drop(inner);
-                std::mem::forget(self);
+                self.is_over = true;
                 return;
             }
         }

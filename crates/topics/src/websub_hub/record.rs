@@ -124,8 +124,8 @@ pub(super) struct AllLeft {
     pub subscriptions: Vec<Left>,
     /// The cursors by their names, with the keys of their records.
     pub cursors: Vec<(Bytes, Bytes)>,
-    /// Records that cannot be read.
-    pub damaged: Vec<Change>,
+    /// How many records cannot be read: damaged ones, and secrets sealed with another key.
+    pub unreadable: usize,
 }
 
 /// Reads what earlier runs have left of the topic of this name.
@@ -134,13 +134,10 @@ pub(super) struct AllLeft {
 /// When the disk cannot be read.
 pub(super) async fn read(name: &str, keyed: &Keyed, vault: &Vault) -> Result<AllLeft, String> {
     let mut left = AllLeft::default();
-    for (key, value) in scan(TABLE, name, keyed).await? {
+    for (_, value) in scan(TABLE, name, keyed).await? {
         match decode(&value, vault) {
             Some(one) => left.subscriptions.push(one),
-            None => left.damaged.push(Change::Delete {
-                table: TABLE.into(),
-                key,
-            }),
+            None => left.unreadable += 1,
         }
     }
     left.cursors = scan(CURSORS, name, keyed).await?;

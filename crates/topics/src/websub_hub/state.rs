@@ -9,7 +9,7 @@ use component::handler::Services;
 use component::state::{Measure, State, StateKey, States};
 use journal::{Change as Write, Keyed};
 use tokio::sync::{Mutex as Turns, Notify};
-use websub::hub::{Change, Hub as Machine, Moment, Record, Settings};
+use websub::hub::{Change, Hub as Machine, Moment, Record, Restored, Settings};
 
 use super::plan::HubTopic;
 use super::record::{self, CURSORS, Left, Vault};
@@ -142,10 +142,29 @@ impl HubState {
         subscriptions.set_log(log, false);
         self.know(topic.url.text(), subscriptions);
         let now = self.moment(services);
-        let loaded = subscriptions
-            .loaded
-            .get_or_try_init(|| self.load(subscriptions, now));
+        let loaded = subscriptions.loaded.get_or_try_init(|| async {
+            self.load(subscriptions, now).await?;
+            self.take_up(topic.url.text(), subscriptions, now.wall);
+            Ok(())
+        });
         loaded.await.map(drop)
+    }
+
+    /// Has those delivered to that are active and on no disk: a reload has taken the topic away,
+    /// and another one brought it back.
+    fn take_up(&self, url: &Arc<str>, subscriptions: &Subscriptions, wall: Duration) {
+        let callbacks: Vec<Arc<str>> = {
+            let machine = self.machine();
+            let active = machine.subscriptions(url);
+            active.map(|it| Arc::clone(it.callback.text())).collect()
+        };
+        for callback in callbacks {
+            if subscriptions.get(&callback).is_none() {
+                let kept = (new_id(url, &callback, wall), latest(subscriptions));
+                let subscribed = self.subscribed((url, &callback), kept, subscriptions);
+                subscribed.iter().for_each(|it| subscriptions.insert(it));
+            }
+        }
     }
 
     async fn load(&self, subscriptions: &Arc<Subscriptions>, now: Moment) -> Result<(), String> {
@@ -154,28 +173,37 @@ impl HubState {
         };
         let vault = self.vault.get_or_try_init(|| Vault::open(keyed)).await?;
         let left = record::read(&subscriptions.name, keyed, vault).await?;
-        let mut writes = left.damaged;
-        if !writes.is_empty() {
-            let (topic, count) = (&*subscriptions.name, writes.len());
-            tracing::error!(target: "websub", topic, count, "subscriptions cannot be read");
-        }
         let cursors: HashMap<Bytes, Bytes> = left.cursors.into_iter().collect();
-        let mut kept = HashSet::new();
+        let (mut writes, mut kept) = (Vec::new(), HashSet::new());
         for Left { record, id } in left.subscriptions {
             let (topic, callback) = (Arc::clone(&record.topic), Arc::clone(&record.callback));
-            if !self.machine().restore(record, now) {
+            if self.machine().restore(record, now) == Restored::Over {
                 writes.push(record::delete(&subscriptions.name, &callback));
                 continue;
             }
             let key = cursor_key(&subscriptions.name, &id);
             let stored = cursors.get(&key).and_then(|it| Stored::of_bytes(it));
             kept.insert(key);
-            let stored = stored.unwrap_or_else(|| latest(subscriptions));
+            if subscriptions.get(&callback).is_some() {
+                // An earlier try to read all has not come to its end.
+                continue;
+            }
+            let mut stored = stored.unwrap_or_else(|| latest(subscriptions));
+            stored.forget_gone();
             let subscribed = self.subscribed((&topic, &callback), (id, stored), subscriptions);
             if let Some(subscribed) = subscribed {
                 subscribed.state.trust();
                 subscriptions.insert(&subscribed);
             }
+        }
+        if left.unreadable > 0 {
+            // They stay where they are, and so does what may be theirs.
+            let (topic, count) = (&*subscriptions.name, left.unreadable);
+            tracing::error!(
+                target: "websub", topic, count,
+                "subscriptions cannot be read: their subscribers get nothing until they renew them"
+            );
+            kept.extend(cursors.keys().cloned());
         }
         let orphans = cursors.into_keys().filter(|it| !kept.contains(it));
         writes.extend(orphans.map(|key| Write::Delete {
@@ -252,8 +280,11 @@ impl HubState {
                     delivered.extend(put.map(|it| (Arc::clone(&topic), it)));
                 }
                 Change::Remove { callback, .. } => {
-                    topic.remove(&callback);
-                    own.push(record::delete(&topic.name, &callback));
+                    // The callback may be subscribed by another URL of the topic meanwhile.
+                    if topic.get(&callback).is_none_or(|it| it.topic == url) {
+                        topic.remove(&callback);
+                        own.push(record::delete(&topic.name, &callback));
+                    }
                 }
             }
             match writes.iter_mut().find(|it| Arc::ptr_eq(&it.0, &topic)) {
@@ -293,7 +324,7 @@ impl HubState {
             Some(known) => self.with_state(of, Arc::clone(&known.state)),
             None => {
                 topic.remove(&record.callback);
-                let id = new_id(record, wall);
+                let id = new_id(&record.topic, &record.callback, wall);
                 let stored = latest(topic);
                 writes.push(Write::Put {
                     table: CURSORS.into(),
@@ -345,8 +376,8 @@ fn cursor_key(name: &str, id: &str) -> Bytes {
 
 /// What nothing else was ever called: a subscription that begins anew does not go on where one
 /// before it has been.
-fn new_id(record: &Record, wall: Duration) -> Arc<str> {
-    let of = format!("{}\0{}\0{}", record.topic, record.callback, wall.as_nanos());
+fn new_id(topic: &str, callback: &str, wall: Duration) -> Arc<str> {
+    let of = format!("{topic}\0{callback}\0{}", wall.as_nanos());
     let digest = u128::from_be_bytes(keys::digest(of.as_bytes()));
     format!("{digest:032x}").into()
 }

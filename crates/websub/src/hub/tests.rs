@@ -533,12 +533,18 @@ fn what_was_written_is_taken_up_again_unless_it_is_over() {
         expires: 1_700_000_000 + expires,
     };
     let mut hub = Hub::new(Settings::default());
-    assert!(hub.restore(record("http://a/", 100), at(0)));
-    assert!(!hub.restore(record("http://a/", 200), at(0)), "once");
-    assert!(!hub.restore(record("http://b/", 0), at(0)));
-    assert!(!hub.restore(record("ftp://b/", 100), at(0)));
+    let mut restore = |callback, expires| hub.restore(record(callback, expires), at(0));
+    assert_eq!(restore("http://a/", 100), Restored::Active);
+    // Whatever the disk has of one that is active: it may have been renewed since.
+    assert_eq!(restore("http://a/", 200), Restored::Known);
+    assert_eq!(restore("http://a/", 0), Restored::Known);
+    assert_eq!(restore("http://b/", 0), Restored::Over);
+    assert_eq!(restore("ftp://b/", 100), Restored::Over);
     // The clock has been put back: no lease is longer than it may be.
-    assert!(hub.restore(record("http://c/", 1 << 40), at(0)));
+    assert_eq!(
+        hub.restore(record("http://c/", 1 << 40), at(0)),
+        Restored::Active
+    );
     let longest = Settings::default().lease_max;
     assert_eq!(
         hub.get(TOPIC, "http://c/").unwrap().expires,

@@ -221,3 +221,51 @@ fn a_reload_keeps_subscriptions_and_a_moved_topic_denies_them() {
     wait_for_subscriptions(&engine, 0);
     engine.stop();
 }
+
+/// Nobody knew of them any more behind a reload that brought the hub back, and their records were
+/// removed from the disk.
+#[test]
+fn subscriptions_survive_reloads_that_take_the_hub_away_and_bring_it_back() {
+    for (settings, is_kept) in [("", true), ("\ndurability: memory", false)] {
+        let topic = format!("payload: event{settings}");
+        let (place, subscriber) = (Place::with("{}", &topic), Subscriber::new());
+        // What the process knows of hubs is there as long as one of them is.
+        let other = "topic: other\npayload: event\npublish: { http: POST /topics/other }\n\
+                     subscribe: { via: [], websub: {} }\n";
+        place.folder.write("flows/other.yaml", other);
+        let mut engine = place.run();
+        place.subscribe(&subscriber.callback("/cb"), &[]);
+        wait_for_subscriptions(&engine, 1);
+        place.publish("1");
+        subscriber.wait_for(1);
+        let reload = || {
+            let reply = post(engine.admin, "/reload", "text/plain", "");
+            assert_eq!(reply.status, 200, "{}", reply.text());
+        };
+        let file = place.folder.path().join("flows/topic.yaml");
+        let text = std::fs::read_to_string(&file).unwrap();
+        let without = text.replace("  via: []\n  websub: {}\n", "  via: [sse]\n");
+        assert_ne!(text, without);
+        std::fs::write(&file, without).unwrap();
+        reload();
+        // Looking at the counters drops what no plan has.
+        wait_for_subscriptions(&engine, 0);
+        std::fs::write(&file, &text).unwrap();
+        reload();
+        wait_for_subscriptions(&engine, 1);
+        place.publish("2");
+        let bodies: Vec<_> = subscriber.wait_for(2).iter().map(self::text).collect();
+        assert_eq!(bodies, ["1", "2"]);
+        engine.process.signal("KILL");
+        engine.process.wait();
+        let engine = place.run();
+        if is_kept {
+            wait_for_subscriptions(&engine, 1);
+            place.publish("3");
+            wait_long("it comes behind a restart", || {
+                subscriber.accepted().iter().any(|it| self::text(it) == "3")
+            });
+        }
+        engine.stop();
+    }
+}

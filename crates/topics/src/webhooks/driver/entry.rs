@@ -91,6 +91,8 @@ pub(super) struct Entry {
     pub reports: Option<Box<Reports>>,
     /// The cursor of the record that was made last.
     recorded: u64,
+    /// What the machine had begun when its plan was [renewed](Entry::renew): up to this number.
+    begun_before: u64,
 }
 
 impl Entry {
@@ -120,6 +122,20 @@ impl Entry {
             refusals: BTreeMap::new(),
             reports: None,
             recorded: u64::MAX,
+            begun_before: 0,
+        }
+    }
+
+    /// Goes on by another plan: the subscriber of a hub has just confirmed that it wants what
+    /// comes. So it is asked again at once, whatever it has answered before.
+    pub fn renew(&mut self, plan: Arc<EndpointPlan>) {
+        self.plan = plan;
+        let Some(machine) = &mut self.machine else {
+            return;
+        };
+        self.begun_before = machine.last_number();
+        if machine.down().is_some() || machine.stopped().is_some() {
+            machine.resume();
         }
     }
 
@@ -346,7 +362,11 @@ impl Entry {
     }
 
     /// Takes what an action has come to.
-    pub fn finished(&mut self, (number, report): (u64, Report), now: Now, random: f64) {
+    pub fn finished(&mut self, (number, mut report): (u64, Report), now: Now, random: f64) {
+        if report.outcome == Outcome::Gone && number <= self.begun_before {
+            // It was sent before the subscriber has confirmed that it wants more.
+            report.outcome = Outcome::Down { retry_after: None };
+        }
         if report.reason.is_some() {
             self.last_failure = report.reason;
             self.last_failure_for_owner

@@ -69,13 +69,13 @@ impl Driver {
         }
     }
 
-    /// Serves an endpoint, or goes on with one as it is described now.
+    /// Serves a subscriber of a hub, or goes on with one whose subscription has been renewed.
     fn put(&mut self, plan: Arc<EndpointPlan>) {
         let Some(at) = self.passing.by_name.get(&plan.state.name).copied() else {
             return self.add(plan);
         };
         if let Some(entry) = self.entries.get_mut(at) {
-            entry.plan = plan;
+            entry.renew(plan);
         }
         self.wake(at);
     }

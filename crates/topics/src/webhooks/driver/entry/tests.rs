@@ -297,3 +297,73 @@ async fn a_batch_whose_note_has_failed_is_noted_by_the_next_driver_before_it_is_
     let (_, span) = sent(&mut next);
     assert_eq!((span.first, span.last), (1, 2));
 }
+
+fn report(outcome: Outcome) -> Report {
+    outcome.into()
+}
+
+/// A subscription could end though its subscriber had just confirmed that it wants more.
+#[test]
+fn what_was_sent_before_a_renewal_does_not_end_the_subscription() {
+    let mut entry = entry(Order::All, None);
+    offer(&mut entry, 1..=1);
+    let (number, _) = sent(&mut entry);
+    entry.renew(Arc::clone(&entry.plan));
+    entry.finished((number, report(Outcome::Gone)), NOW, 0.0);
+    let machine = entry.machine.as_ref().unwrap();
+    assert_eq!((machine.stopped(), machine.down().is_some()), (None, true));
+    // What is sent from then on does.
+    let later = Now {
+        us: NOW.us + 120_000_000,
+        ..NOW
+    };
+    let Action::Send { number, .. } = entry.next_action(later) else {
+        panic!("it is not tried again");
+    };
+    entry.finished((number, report(Outcome::Gone)), later, 0.0);
+    let machine = entry.machine.as_ref().unwrap();
+    assert_eq!(machine.stopped(), Some(Stopped::Gone));
+}
+
+/// One that had answered 410 while its renewal was being written got nothing for ever.
+#[test]
+fn a_renewal_goes_on_with_one_that_was_gone_or_down() {
+    for outcome in [Outcome::Gone, Outcome::Down { retry_after: None }] {
+        let mut entry = entry(Order::All, None);
+        offer(&mut entry, 1..=1);
+        let (number, _) = sent(&mut entry);
+        entry.finished((number, report(outcome)), NOW, 0.0);
+        assert!(matches!(entry.next_action(NOW), Action::Wait(_)));
+        entry.renew(Arc::clone(&entry.plan));
+        if outcome == Outcome::Gone {
+            // What was under way when it stopped is offered again.
+            assert!(matches!(entry.next_action(NOW), Action::Wait(_)));
+            offer(&mut entry, 1..=1);
+        }
+        assert_eq!(sent(&mut entry).1.first, 1, "{outcome:?}");
+    }
+}
+
+/// A hub has no word for what is missing: nobody is asked, so nothing is known of the subscriber.
+#[test]
+fn a_gap_that_is_not_sent_leaves_the_back_off_of_a_subscriber() {
+    let mut entry = entry(Order::All, None);
+    let since = NOW.wall_ms - 1000;
+    let record = crate::webhooks::machine::Record {
+        down: Some(crate::webhooks::machine::Down { since, failed: 3 }),
+        ..Default::default()
+    };
+    let policy = Arc::clone(&entry.plan.policy);
+    entry.machine = Some(Machine::restore(policy, 0, &record, NOW));
+    entry.paged(Page::Gone { first: 5 }, NOW);
+    let later = Now {
+        us: NOW.us + 120_000_000,
+        ..NOW
+    };
+    let Action::SendGap { number, .. } = entry.next_action(later) else {
+        panic!("{:?}", entry.next_action(later));
+    };
+    entry.finished((number, report(Outcome::NotSent)), later, 0.0);
+    let machine = entry.machine.as_ref().unwrap();
+    assert_eq!(machine.down(), record.down);
+}
