@@ -26,6 +26,7 @@ pub const FOR_TESTS: &[Needed] = &[
     Needed::new("rabbitmq-server", &["rabbitmq-server"]),
     Needed::new("python3", &["python3"]),
     Needed::new("redis-server", &["redis-server"]),
+    Needed::new("tinyproxy", &["tinyproxy-bin"]),
 ];
 
 /// What the tests use of PyPI, each with its version.

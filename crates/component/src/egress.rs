@@ -9,6 +9,7 @@
 
 pub mod loops;
 mod origins;
+mod proxy;
 mod settings;
 mod special;
 mod target;
@@ -23,6 +24,7 @@ use message::{Fault, Kind, Origin};
 use crate::networks::NetworkList;
 
 pub use origins::Origins;
+pub use proxy::EgressProxy;
 pub use settings::EgressConfig;
 pub use special::Class;
 pub use target::Target;
@@ -38,6 +40,8 @@ pub struct Policy {
     schemes: Vec<Scheme>,
     /// What this engine calls itself in `CDN-Loop`.
     pub loop_id: Arc<str>,
+    /// What connections are made through.
+    pub proxy: Option<Arc<EgressProxy>>,
 }
 
 /// The schemes of URLs that can be called.
@@ -159,6 +163,7 @@ impl Policy {
             ports,
             schemes,
             loop_id: loops::process_id(),
+            proxy: None,
         }
     }
 

@@ -73,9 +73,9 @@ impl Environment {
     }
 
     /// Puts values in for `${ $env.NAME }` in all string values of a document, and for
-    /// `${ $secret.NAME }` in those under its `use:` and under `engine.auth`. Refuses every other
-    /// `${` but in steps and where else there are expressions (see [`crate::Table::evaluated`]) or
-    /// secrets (see [`crate::Table::secrets`]).
+    /// `${ $secret.NAME }` in those under its `use:`, `engine.auth` and `engine.egress`. Refuses
+    /// every other `${` but in steps and where else there are expressions (see
+    /// [`crate::Table::evaluated`]) or secrets (see [`crate::Table::secrets`]).
     pub fn expand_document(
         &self,
         document: &mut Node,
@@ -110,7 +110,7 @@ impl Environment {
         }
     }
 
-    /// The same for the settings of the engine, whose `auth` may have secrets.
+    /// The same for the settings of the engine, whose `auth` and `egress` may have secrets.
     fn expand_engine(
         &self,
         node: &mut Node,
@@ -123,7 +123,8 @@ impl Environment {
         };
         for entry in entries {
             refuse_hole_in_key(entry, places, report);
-            let secrets = (entry.key == "auth").then_some(secrets);
+            let may_have = matches!(entry.key.as_str(), "auth" | "egress");
+            let secrets = may_have.then_some(secrets);
             self.expand(&mut entry.value, secrets, places, report);
         }
     }
@@ -335,11 +336,12 @@ fn refusal(holes: &[Hole<'_>]) -> (&'static str, &'static str) {
     match holes {
         [] => (
             "no expression can stand here",
-            "the only `${ }` that can are `${ $env.NAME }` and, under `use:` and `engine.auth`, \
-             `${ $secret.NAME }`",
+            "the only `${ }` that can are `${ $env.NAME }` and, under `use:`, \
+             `engine.auth` and `engine.egress`, `${ $secret.NAME }`",
         ),
         _ => (
-            "a secret can only be used under `use:` and `engine.auth` and in steps",
+            "a secret can only be used under `use:`, `engine.auth` and `engine.egress` and in \
+             steps",
             "give the system a name under `use:` and put the secret in there",
         ),
     }

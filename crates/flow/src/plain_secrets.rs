@@ -20,8 +20,9 @@ const KEYS: [&str; 8] = [
     "session_token",
 ];
 
-/// Where secrets stand under `use:`, `subscribe.webhooks` and `engine.auth`, before anything is put
-/// in. Their values are registered, so that neither a report nor a log shows them.
+/// Where secrets stand under `use:`, `subscribe.webhooks`, `engine.auth` and `engine.egress`,
+/// before anything is put in. Their values are registered, so that neither a report nor a log shows
+/// them.
 pub(crate) fn find(documents: &Documents) -> Vec<Span> {
     let mut found = Vec::new();
     let declared = documents.declared.iter().map(|it| &it.0);
@@ -37,8 +38,10 @@ pub(crate) fn find(documents: &Documents) -> Vec<Span> {
         look(webhooks, &mut found);
     }
     let engine = documents.engine.as_ref().and_then(|it| it.get("engine"));
-    if let Some(ways) = engine.and_then(|it| it.get("auth")) {
-        look(ways, &mut found);
+    for key in ["auth", "egress"] {
+        if let Some(settings) = engine.and_then(|it| it.get(key)) {
+            look(settings, &mut found);
+        }
     }
     // Too short ones could not be hidden: to tell of them is to show them.
     found.retain(|it| secret::is_long_enough(it.1));

@@ -9,9 +9,11 @@ use std::error::Error;
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::listen;
+use crate::tunnel::Proxy;
 
 /// Says which addresses may be connected to.
 pub trait Guard: fmt::Debug {
@@ -20,6 +22,11 @@ pub trait Guard: fmt::Debug {
     /// # Errors
     /// When it may not be connected to.
     fn check(&self, address: SocketAddr) -> Result<(), String>;
+
+    /// The proxy that connections are made through, to the addresses that have been checked.
+    fn proxy(&self) -> Option<&Rc<Proxy>> {
+        None
+    }
 }
 
 /// No address of an endpoint may be connected to.

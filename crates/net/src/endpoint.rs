@@ -19,6 +19,7 @@ use crate::race::race;
 use crate::resolve::{Names, Resolver};
 use crate::stream_observer::StreamObserver;
 use crate::tls::{self, Protocol};
+use crate::tunnel::{self, Proxy};
 
 pub use crate::pool::Permit;
 
@@ -63,6 +64,7 @@ pub struct Endpoint {
     may_h2: bool,
     resolve: Cell<Duration>,
     names: Names,
+    resolver: Rc<dyn Resolver>,
     port: u16,
     guard: RefCell<Option<Rc<dyn Guard>>>,
 }
@@ -102,7 +104,8 @@ impl Endpoint {
             may_h1: config.may_h1,
             may_h2: config.may_h2,
             resolve: Cell::new(config.resolve),
-            names: Names::new(config.host, config.port, config.resolver),
+            names: Names::new(config.host, config.port, Rc::clone(&config.resolver)),
+            resolver: config.resolver,
             port: config.port,
             guard: RefCell::new(config.guard),
         }
@@ -168,11 +171,18 @@ impl Endpoint {
             return Err(no_settings());
         }
         let mut addresses = self.names.in_turn(self.resolve.get()).await?;
+        let mut proxy = None;
         if let Some(guard) = self.guard.borrow().as_deref() {
             egress::retain(guard, &mut addresses)?;
+            proxy = guard.proxy().map(Rc::clone);
         }
-        let connecting = |address| async move { Ok((dial(address).await?, address)) };
-        let (stream, address) = race(addresses, connecting).await?;
+        let (stream, address) = match proxy {
+            None => {
+                let connecting = |address| async move { Ok((dial(address).await?, address)) };
+                race(addresses, connecting).await?
+            }
+            Some(proxy) => self.tunnel(proxy, addresses).await?,
+        };
         let mut connection = self.begin(stream, address, is_exclusive).await?;
         let speaks_h2 = match connection.protocol() {
             Some(Protocol::Http2) if is_exclusive => {
@@ -196,6 +206,24 @@ impl Endpoint {
             permit,
             peer,
         })
+    }
+
+    /// Connects to one of these addresses through a proxy.
+    async fn tunnel(
+        &self,
+        proxy: Rc<Proxy>,
+        addresses: Vec<SocketAddr>,
+    ) -> io::Result<(TcpStream, SocketAddr)> {
+        let to_proxy: Rc<[_]> = self.resolver.look_up(&proxy.host, proxy.port).await?.into();
+        let connecting = |address| {
+            let (proxy, to_proxy) = (Rc::clone(&proxy), Rc::clone(&to_proxy));
+            async move {
+                let stream = race(to_proxy.to_vec(), dial).await?;
+                tunnel::connect(&stream, &proxy, address).await?;
+                Ok((stream, address))
+            }
+        };
+        race(addresses, connecting).await
     }
 
     async fn begin(

@@ -27,6 +27,7 @@ pub mod spares;
 pub mod stream_observer;
 pub mod tls;
 pub mod transport;
+pub mod tunnel;
 pub mod websocket;
 pub mod wire;
 

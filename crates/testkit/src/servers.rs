@@ -9,6 +9,7 @@ mod rabbitmq;
 mod redis;
 mod smtp;
 mod soap_peer;
+mod tinyproxy;
 mod websocket_reader;
 
 use std::path::PathBuf;
@@ -22,6 +23,7 @@ pub use rabbitmq::Rabbitmq;
 pub use redis::Redis;
 pub use smtp::{MailServer, Security};
 pub use soap_peer::{SoapPeer, zeep};
+pub use tinyproxy::Tinyproxy;
 pub use websocket_reader::websocket_reader;
 
 /// Where a program is: in a folder of the search path, or where Debian keeps servers.

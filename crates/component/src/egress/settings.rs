@@ -6,6 +6,7 @@ use config::{Report, Spanned};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::proxy::{self, ProxyConfig};
 use super::{Policy, Scheme};
 use crate::codes::BAD_EGRESS;
 use crate::networks::NetworkList;
@@ -37,6 +38,8 @@ pub struct EgressConfig {
     /// has sent itself: a word or a host, the same for all engines behind one address. The default
     /// is a new one for each start.
     loop_id: Option<Spanned<String>>,
+    /// A proxy that guarded requests go through.
+    proxy: Option<ProxyConfig>,
 }
 
 impl Policy {
@@ -55,6 +58,9 @@ impl Policy {
         let mut policy = Self::new(allow, deny, ports, schemes);
         if let Some(id) = &config.loop_id {
             policy.loop_id = read_loop_id(id, report);
+        }
+        if let Some(config) = &config.proxy {
+            policy.proxy = proxy::read(config, report).map(Arc::new);
         }
         Arc::new(policy)
     }
@@ -146,6 +152,18 @@ mod tests {
     }
 
     #[test]
+    fn a_proxy_is_read() {
+        let proxy = |yaml: &str| read(&format!("{{ proxy: {yaml} }}")).unwrap().proxy.clone();
+        let read = proxy("{ url: \"http://proxy.example:3128/\", user: u, password: \"p:w\" }");
+        let read = read.unwrap();
+        assert_eq!((&*read.host, read.port), ("proxy.example", 3128));
+        assert_eq!(read.user_pass.as_deref(), Some("u:p:w"));
+        assert_eq!(format!("{read:?}"), "EgressProxy(proxy.example:3128)");
+        let read = proxy("{ url: \"http://[::1]:8080\" }").unwrap();
+        assert_eq!((read.port, read.user_pass.clone()), (8080, None));
+    }
+
+    #[test]
     fn wrong_settings_are_told() {
         for (yaml, expected) in [
             (
@@ -178,6 +196,28 @@ mod tests {
             assert_eq!(read(yaml).unwrap_err(), [expected], "{yaml}");
         }
         assert!(read("{ schemes: [ftp] }").is_err());
-        assert!(read("{ proxy: \"http://proxy:3128\" }").is_err());
+        for (proxy, expected) in [
+            (
+                "{ url: \"https://proxy:3128\" }",
+                "`https://proxy:3128` is no proxy",
+            ),
+            ("{ url: \"http://proxy\" }", "`http://proxy` is no proxy"),
+            (
+                "{ url: \"http://proxy:1/a\" }",
+                "`http://proxy:1/a` is no proxy",
+            ),
+            ("{ url: \"http://u:p@proxy:1\" }", "the URL is no proxy"),
+            (
+                "{ url: \"http://proxy:1\", user: u }",
+                "`user` and `password` belong together",
+            ),
+            (
+                "{ url: \"http://proxy:1\", user: \"a:b\", password: p }",
+                "the user name has a colon, which ends it (RFC 7617)",
+            ),
+        ] {
+            let yaml = format!("{{ proxy: {proxy} }}");
+            assert_eq!(read(&yaml).unwrap_err(), [format!("IT0740 {expected}")]);
+        }
     }
 }

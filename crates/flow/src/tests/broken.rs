@@ -287,7 +287,8 @@ fn secrets() {
     let used = |hole: &str| format!("flow: a\nuse: {{ b: {{ http: '{hole}' }} }}\n{REST}");
     const REST: &str = "from: { http: / }\nsteps: [ send: b ]";
     let engine = |text: &str| format!("engine: {{ secrets: {text} }}\n---\nflow: a\n{REST}");
-    let place = "a secret can only be used under `use:` and `engine.auth` and in steps";
+    let place =
+        "a secret can only be used under `use:`, `engine.auth` and `engine.egress` and in steps";
     let cases: &[(String, &[&str])] = &[
         (used("x-${ $secret.NONE }"), &["IT0121 f:2:19"]),
         (

@@ -4,6 +4,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use testkit::servers::Tinyproxy;
 use testkit::{Authority, Process, RawClient, Received, StrictBackend, TempDir, free_port};
 
 use crate::support::{Engine, TlsFolder, command, output, post};
@@ -106,6 +107,53 @@ fn what_is_allowed_is_called_and_nothing_else() {
     }
     assert!(denied.requests().is_empty());
     drop(engine);
+}
+
+#[test]
+fn guarded_requests_go_through_the_proxy_to_addresses_that_were_checked_here() {
+    let proxy = Tinyproxy::start("BasicAuth user secret-of-the-proxy");
+    let (allowed, port) = (backend(OK), free_port());
+    let proxy_port = proxy.port();
+    let settings = |password: &str| {
+        format!(
+            "egress: {{ allow: [127.0.0.1], schemes: [http], ports: [{}], proxy: {{ url: \
+             \"http://127.0.0.1:{}\", user: user, password: \"{password}\" }} }}",
+            allowed.port(),
+            proxy_port
+        )
+    };
+    let url = |host: &str| format!("http://{host}:{}/hook", allowed.port());
+    let (engine, folder) = calling(port, &settings("secret-of-the-proxy"));
+    for _ in 0..2 {
+        let (status, text) = call(port, &url("localhost"));
+        assert_eq!((status, text.as_str()), (200, "{\"status\":204}"));
+    }
+    assert_eq!(allowed.requests().len(), 2);
+    // The proxy is never told a name, and is asked once for both.
+    let asked = format!("CONNECT 127.0.0.1:{} HTTP/1.1", allowed.port());
+    let asked = || proxy.log().matches(&asked).count();
+    testkit::wait_until("the proxy has logged it", || asked() == 1);
+    // What may not be called is not asked of the proxy.
+    assert_eq!(call(port, &url("127.0.0.2")).0, 403);
+    assert_eq!(asked(), 1, "{}", proxy.log());
+    assert!(!proxy.log().contains("localhost"), "{}", proxy.log());
+    let log = engine.stop();
+    assert!(!log.contains("secret-of-the-proxy"), "{log}");
+
+    let engine = run(&folder, port, &settings("wrong"));
+    let (status, text) = call(port, &url("127.0.0.1"));
+    assert_eq!(status, 502, "{text}");
+    let log = engine.stop();
+    assert!(
+        log.contains("the egress proxy does not connect: it answers 401")
+            || log.contains("the egress proxy does not connect: it answers 407"),
+        "{log}"
+    );
+    drop(proxy);
+    let engine = run(&folder, port, &settings("secret-of-the-proxy"));
+    assert_eq!(call(port, &url("127.0.0.1")).0, 502);
+    engine.stop();
+    assert_eq!(allowed.requests().len(), 2);
 }
 
 #[test]

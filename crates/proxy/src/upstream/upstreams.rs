@@ -21,6 +21,7 @@ use net::endpoint::{Endpoint, EndpointConfig, Security};
 use net::pool::{Permits, QueueCount};
 use net::resolve::SystemResolver;
 use net::tls;
+use net::tunnel::Proxy;
 use tokio::time::Instant;
 
 use super::origins::Origins;
@@ -64,6 +65,7 @@ impl TlsTable {
 struct EgressGuard {
     policy: Arc<Policy>,
     is_secure: bool,
+    proxy: Option<Rc<Proxy>>,
 }
 
 impl Guard for EgressGuard {
@@ -71,12 +73,21 @@ impl Guard for EgressGuard {
         let checked = self.policy.check(self.is_secure, address);
         checked.map_err(|refusal| refusal.to_string())
     }
+
+    fn proxy(&self) -> Option<&Rc<Proxy>> {
+        self.proxy.as_ref()
+    }
 }
 
 /// The guard of a plan's endpoints, where it has one.
 pub(super) fn guard(plan: &UpstreamPlan, settings: &Settings) -> Option<Rc<dyn Guard>> {
     plan.egress.is_guarded().then(|| {
+        let proxy = settings.egress.proxy.as_ref().map(|proxy| {
+            let user_pass = proxy.user_pass.as_deref();
+            Rc::new(Proxy::new(&proxy.host, proxy.port, user_pass))
+        });
         Rc::new(EgressGuard {
+            proxy,
             policy: Arc::clone(&settings.egress),
             is_secure: plan.tls.is_some(),
         }) as _
