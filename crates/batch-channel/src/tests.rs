@@ -1,3 +1,5 @@
+//! Who wakes the receiver and when, and that nothing is lost between threads.
+
 use super::*;
 
 use std::collections::HashMap;

@@ -67,6 +67,13 @@ pub(crate) struct Told {
     pub at: u64,
 }
 
+impl Told {
+    /// Until when whoever dials again is told once more.
+    pub fn again_until(&self) -> Duration {
+        Duration::from_millis(self.at).saturating_add(TOLD_AGAIN)
+    }
+}
+
 /// For how long whoever dials again is told a result once more, and no more than that: a session
 /// that breaks off at its end is dialled again at once.
 const TOLD_AGAIN: Duration = Duration::from_secs(30);

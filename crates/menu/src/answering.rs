@@ -189,7 +189,7 @@ impl<'a> Answering<'a> {
         let (sessions, shared) = (&self.menu.sessions, plan.sessions_in.as_ref());
         let key = RecordKey::subscriber(self.msisdn);
         let stored = sessions.peek(key, shared, self.services).await?;
-        let known = Subscriber::decode(stored.as_ref());
+        let known = Subscriber::decode(stored.as_ref())?;
         if let Some(name) = &known.language {
             let mut languages = plan.languages.iter();
             let language = languages.position(|it| **it == **name);
@@ -436,6 +436,10 @@ impl<'a> Answering<'a> {
         let Some(value) = input.rule.read(typed) else {
             return Ok(None);
         };
+        if input.rule.is_secret() {
+            // A condition that fails may quote it: what stands there is masked.
+            self.exchange.set_slot(input.slot, value.clone());
+        }
         for condition in [&input.pattern, &input.condition].into_iter().flatten() {
             self.exchange.set_value(value.clone());
             let services = self.services;
@@ -445,6 +449,9 @@ impl<'a> Answering<'a> {
             let holds = holds.await;
             self.exchange.set_value(Value::Null);
             if !holds? {
+                if input.rule.is_secret() {
+                    self.exchange.set_slot(input.slot, Value::Null);
+                }
                 return Ok(None);
             }
         }

@@ -268,7 +268,8 @@ impl Heard {
                     .collect();
             }
             SessionEvent::Reply { sequence, .. } => self.sequence = *sequence,
-            SessionEvent::Dial(_) => self.sequence = Some(1),
+            // Some gateways count the dial, and some begin with 0.
+            SessionEvent::Dial(_) => self.sequence = Some(0),
             SessionEvent::End | SessionEvent::Push(_) => {}
         }
     }

@@ -87,7 +87,7 @@ impl Answering<'_> {
         let (mut waited_until, mut has_waited) = (None, false);
         loop {
             let mut entered = menu.sessions.enter(subscriber, shared, services).await?;
-            let mut known = Subscriber::decode(entered.stored());
+            let mut known = Subscriber::decode(entered.stored())?;
             self.settle_seen(&mut known, has_waited);
             if known.action.is_none() && at == At::Elsewhere {
                 return Ok(Met::Nothing);
@@ -449,7 +449,7 @@ impl Core {
         change: impl FnOnce(&mut Subscriber),
     ) -> Result<(), Fault> {
         let mut entered = self.enter(subscriber, services).await?;
-        let mut known = Subscriber::decode(entered.stored());
+        let mut known = Subscriber::decode(entered.stored())?;
         let before = known.clone();
         change(&mut known);
         if known == before {
@@ -535,13 +535,16 @@ impl Task {
                 log_failure(plan, &self.exchange, services, &fault, what);
             }
         }
+        static LINES: FailureLines = FailureLines::new();
         let (mut pause, mut is_again) = (PAUSE.0, false);
         while let Err(fault) = self.note(is_again, services).await {
             is_again = true;
-            tracing::warn!(
-                target: "menu", %fault, action = self.action.id,
-                "the end of an action cannot be noted yet"
-            );
+            if let Some(count) = LINES.pass(&fault) {
+                tracing::warn!(
+                    target: "menu", %fault, count, action = self.action.id,
+                    "the end of an action cannot be noted yet"
+                );
+            }
             services.sleep(pause).await;
             pause = (pause * 2).min(PAUSE.1);
         }
@@ -574,7 +577,7 @@ impl Task {
     async fn note(&self, is_again: bool, services: &dyn Services) -> Result<(), Fault> {
         let subscriber = RecordKey::subscriber(&self.msisdn);
         let mut entered = self.menu.enter(subscriber, services).await?;
-        let mut known = Subscriber::decode(entered.stored());
+        let mut known = Subscriber::decode(entered.stored())?;
         let is_open = match &known.action {
             // Another engine may have taken this one for gone, and said that nobody knows.
             Some(noted) => noted.is(&self.action.attempt()) && noted.progress != Progress::Done,

@@ -329,6 +329,7 @@ impl Core {
         Ok((session, shown))
     }
 
+    /// Keeps a session that a flow has begun, unless there is one of its id.
     async fn keep_pushed(
         &self,
         key: RecordKey,
@@ -336,7 +337,14 @@ impl Core {
         services: &dyn Services,
     ) -> Result<(), Fault> {
         let mut entered = self.enter(key, services).await?;
-        self.keep(&mut entered, session, services.wall()).await
+        let now = services.wall();
+        let known = entered.stored().filter(|it| it.until > now);
+        let known = known.and_then(|it| Session::decode(&it.bytes, &self.plan));
+        if known.is_some_and(|it| !it.heard.is_over) {
+            // A key came before the gateway has said whose it is, and has begun a session.
+            return Ok(());
+        }
+        self.keep(&mut entered, session, now).await
     }
 }
 

@@ -3,11 +3,13 @@
 
 use std::time::Duration;
 
+use message::Fault;
 use serde::{Deserialize, Serialize};
 
 use crate::action::Action;
 use crate::plan::Plan;
 use crate::sessions::{LINGER, Stored};
+use crate::step::internal;
 
 /// The version of the bytes.
 const VERSION: u8 = 1;
@@ -36,13 +38,19 @@ pub(crate) struct Subscriber {
 
 impl Subscriber {
     /// What is known of somebody.
-    pub fn decode(stored: Option<&Stored>) -> Self {
-        let known = stored.and_then(|stored| {
-            let (version, json) = stored.bytes.split_first()?;
-            let json = Some(json).filter(|_| *version == VERSION)?;
-            serde_json::from_slice(json).ok()
-        });
-        known.unwrap_or_default()
+    ///
+    /// # Errors
+    /// When it is of another version of intertie, or damaged: it may have an action, which must not
+    /// begin a second time.
+    pub fn decode(stored: Option<&Stored>) -> Result<Self, Fault> {
+        let Some(stored) = stored else {
+            return Ok(Self::default());
+        };
+        let known = match stored.bytes.split_first() {
+            Some((&VERSION, json)) => serde_json::from_slice(json).ok(),
+            _ => None,
+        };
+        known.ok_or_else(|| internal("what is kept of a subscriber cannot be read"))
     }
 
     /// Notes that a session has begun, and gives those that are one too many with it. A phone has
@@ -62,25 +70,33 @@ impl Subscriber {
         self.language != before.language || self.action != before.action
     }
 
-    /// What is kept from now on. Where there are too many subscribers, those without an action go
-    /// before their time.
+    /// Until when it is kept, however many subscribers there are: for those who have not been told
+    /// what became of their action, and for those who may dial again since they were.
+    fn needed_until(&self, now: Duration) -> Duration {
+        match &self.action {
+            Some(Action {
+                told: Some(told), ..
+            }) => told.again_until(),
+            Some(_) => now + ACTION_LASTS,
+            None => Duration::ZERO,
+        }
+    }
+
+    /// What is kept from now on. Where there are too many subscribers, those who have nothing to
+    /// hear go before their time.
     pub fn encode(&self, now: Duration, plan: &Plan) -> Stored {
         let mut bytes = vec![VERSION];
         // invariant: strings and numbers can be written.
         let _ = serde_json::to_writer(&mut bytes, self);
-        let needed = match &self.action {
-            Some(_) => now + ACTION_LASTS,
-            None => Duration::ZERO,
-        };
-        let is_lasting = self.language.is_some() || self.action.is_some() || plan.resume.is_some();
         // Sessions alone are known no longer than the last of them, unless that gets keys.
-        let lasts = match is_lasting {
-            true => LANGUAGE_LASTS,
-            false => plan.timeout + LINGER,
+        let lasts = match &self.action {
+            _ if self.language.is_some() || plan.resume.is_some() => LANGUAGE_LASTS,
+            Some(_) => ACTION_LASTS,
+            None => plan.timeout + LINGER,
         };
         Stored {
             is_synced: true,
-            until: needed,
+            until: self.needed_until(now),
             known: now + lasts,
             bytes: bytes.into(),
         }
@@ -110,6 +126,33 @@ mod tests {
         assert!(known.earlier.is_empty());
     }
 
+    /// They stayed for a week: a hundred thousand who had bought something were all that could.
+    #[test]
+    fn who_has_been_told_a_result_gives_room_to_others() {
+        let action = |told| Action {
+            id: "a".to_owned(),
+            screen: "buy".to_owned(),
+            progress: crate::action::Progress::Done,
+            session: String::new(),
+            repeats: 0,
+            failures: 0,
+            told,
+        };
+        let needed = |told| {
+            let known = Subscriber {
+                action: Some(action(told)),
+                ..Subscriber::default()
+            };
+            known.needed_until(Duration::from_secs(1000))
+        };
+        assert_eq!(needed(None), Duration::from_secs(1000) + ACTION_LASTS);
+        let told = crate::action::Told {
+            session: "s".to_owned(),
+            at: 990_000,
+        };
+        assert_eq!(needed(Some(told)), Duration::from_secs(990 + 30));
+    }
+
     /// A result that waits is not lost by an upgrade or a step back.
     #[test]
     fn records_of_other_releases_are_read() {
@@ -120,7 +163,7 @@ mod tests {
                 bytes: [&[VERSION][..], text].concat().into(),
                 is_synced: false,
             };
-            Subscriber::decode(Some(&stored))
+            Subscriber::decode(Some(&stored)).unwrap()
         };
         let before = read(br#"{"l":"sw","s":"a"}"#);
         assert_eq!(before.language.as_deref(), Some("sw"));
@@ -129,5 +172,21 @@ mod tests {
         let after = read(br#"{"l":"sw","s":"b","e":["a"],"z":1}"#);
         assert_eq!(after.language.as_deref(), Some("sw"));
         assert_eq!(after.earlier, ["a"]);
+    }
+
+    /// It was taken for one of which nothing is known: the next dial would have written over an
+    /// action that had begun.
+    #[test]
+    fn a_record_that_cannot_be_read_is_no_empty_one() {
+        assert_eq!(Subscriber::decode(None).unwrap(), Subscriber::default());
+        for bytes in [&b"\x02{}"[..], b"\x01{", b""] {
+            let stored = Stored {
+                until: Duration::ZERO,
+                known: Duration::ZERO,
+                bytes: bytes.into(),
+                is_synced: false,
+            };
+            assert!(Subscriber::decode(Some(&stored)).is_err(), "{bytes:?}");
+        }
     }
 }

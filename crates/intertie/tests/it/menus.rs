@@ -3,6 +3,7 @@
 
 mod actions;
 mod attacks;
+mod dialogues;
 mod gateways;
 mod sending;
 mod shared;

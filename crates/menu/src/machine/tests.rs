@@ -152,6 +152,18 @@ fn numbered_requests_are_told_apart_by_their_numbers() {
     assert_eq!(receive(Some(&over), &dial), Received::Unknown);
 }
 
+/// The first key of a session was taken for a request of before where they count from 0.
+#[test]
+fn gateways_count_from_where_they_like() {
+    for first in [0, 1, 2, 7] {
+        let mut driven = Driven::default();
+        driven.take(&SessionEvent::Dial("*713#".to_owned()), false);
+        let one = reply("1", Some(first + 1));
+        assert_eq!(driven.take(&one, false), Received::Typed("1".to_owned()));
+        assert_eq!(driven.take(&one, false), Received::Again(screen("2")));
+    }
+}
+
 #[test]
 fn without_numbers_a_repeated_request_is_a_key() {
     let mut driven = Driven::default();

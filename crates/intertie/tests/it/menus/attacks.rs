@@ -136,6 +136,39 @@ screens:
     assert_ne!(place.files_with("Anna"), Vec::<PathBuf>::new());
 }
 
+/// What an expression fails on is part of its message.
+#[test]
+fn a_condition_that_fails_on_a_pin_does_not_show_it() {
+    let place = Place::new("africas-talking", Duration::ZERO);
+    let text = format!(
+        r##"
+menu: pins
+from: {{ ussd: {{ http: "POST 127.0.0.1:{}/ussd", gateway: africas-talking, codes: {{ "*123#": pin }} }} }}
+languages: [en]
+screens:
+  pin:
+    text: PIN?
+    input: {{ as: pin, pin: {{ digits: 6 }}, where: 'if . == "111111" then false else .x == 1 end' }}
+    go: done
+  done: {{ text: "Thanks.", end: true }}
+"##,
+        place.port
+    );
+    place.folder.write("flows/menu.yaml", &text);
+    let engine = place.run();
+    assert_eq!(place.send("s1", NUMBER, ""), "CON PIN?");
+    assert_eq!(
+        place.send("s1", NUMBER, "111111"),
+        "CON Please try again.\nPIN?"
+    );
+    let reply = place.send("s1", NUMBER, "111111*918273");
+    assert!(reply.starts_with("END "), "{reply}");
+    let log = engine.stop();
+    assert!(log.contains("cannot index"), "{log}");
+    assert!(!log.contains("918273"), "{log}");
+    assert_eq!(place.files_with("918273"), Vec::<PathBuf>::new());
+}
+
 /// Where nothing is secret, a text may hold a `*`.
 #[test]
 fn texts_with_a_star_are_taken_by_menus_without_a_pin() {

@@ -1,0 +1,103 @@
+//! What screens can ask for and do, as dialogues of a file's own tests.
+
+use super::*;
+
+/// Each screen that a code leads to has one thing that the examples do not have.
+const MENU: &str = r##"
+menu: forms
+use: { shop: { http: "http://127.0.0.1:1" } }
+from:
+  ussd:
+    http: "POST 127.0.0.1:8080/ussd"
+    gateway: hubtel
+    codes: { "*1#": weight, "*2#": even, "*3#": guess, "*4#": first, "*5#": both }
+languages: [en]
+sessions: { timeout: 2m, resume: 5m }
+keys: { home: { key: "00", text: Home } }
+screens:
+  weight:
+    text: Weight?
+    input: { as: weight, decimal: { min: 0.5, max: 20, places: 2 } }
+    go: weighed
+  weighed: { text: "${ $weight * 2 } kg", end: true }
+  even:
+    text: An even number?
+    input: { as: number, number: { min: 1, max: 99 }, where: ". % 2 == 0", invalid: It is odd. }
+    go: took
+  took: { text: "${ $number } it is.", end: true }
+  guess:
+    text: Guess.
+    input: { as: guess, text: { max: 9, pattern: "x.*" }, tries: 2, invalid: No. }
+    go: bye
+  first:
+    text: First
+    options: [ { text: Next, go: second } ]
+  second:
+    text: Second
+    options: [ { text: End, go: bye } ]
+  both:
+    do:
+      - parallel:
+          one: [ { http: { to: "shop:/one", method: GET }, retry: { times: 2 } } ]
+          two: [ { http: { to: "shop:/two", method: GET } } ]
+        as: got
+    text: "${ $got.one.n + $got.two.n }"
+    end: true
+  bye: { text: Bye., end: true }
+tests:
+  - name: decimals within their range and places
+    dialogue:
+      - { dial: "*1#", contains: "Weight?" }
+      - { reply: "0.4", contains: "Please try again." }
+      - { reply: "20.01", contains: "Please try again." }
+      - { reply: "1.234", contains: "Please try again." }
+      - { reply: "1,5", contains: "Please try again." }
+      - { reply: "01.25", expect: "2.5 kg", ends: true }
+  - name: a condition on what was typed
+    dialogue:
+      - { dial: "*2#", contains: "An even number?" }
+      - { reply: 3, contains: "It is odd.\nAn even number?" }
+      - { reply: 100, contains: "It is odd.\nAn even number?" }
+      - { reply: 4, expect: "4 it is.", ends: true }
+  - name: the last try ends the session
+    dialogue:
+      - { dial: "*3#", contains: "Guess." }
+      - { reply: a, contains: "No.\nGuess." }
+      - { reply: b, expect: "No.", ends: true }
+  - name: a dropped session is resumed in time
+    dialogue:
+      - dial: "*4#"
+      - { reply: 1, contains: Second }
+      - { dial: "*4#", after: 6m, contains: Second }
+  - name: and not later
+    dialogue:
+      - dial: "*4#"
+      - { reply: 1, contains: Second }
+      - { dial: "*4#", after: 8m, contains: First }
+  - name: a session without keys ends
+    dialogue:
+      - dial: "*4#"
+      - { reply: 1, after: 3m, contains: "The session is over", ends: true }
+  - name: steps at once, and again
+    mock:
+      shop:
+        - { error: connection }
+        - { body: { n: 1 } }
+        - { body: { n: 1 } }
+    dialogue:
+      - { dial: "*5#", expect: "2", ends: true }
+"##;
+
+#[test]
+fn dialogues_show_what_screens_ask_for_and_do() {
+    let folder = TempDir::new();
+    let file = folder.write("menu.yaml", MENU);
+    let result = output(&["test", file.to_str().unwrap()]);
+    let told = String::from_utf8_lossy(&result.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&result.stderr).into_owned();
+    assert_eq!(result.status.code(), Some(0), "{told}\n{errors}");
+    assert!(
+        told.contains("7 passed") || told.contains("7 tests"),
+        "{told}"
+    );
+}
