@@ -101,3 +101,82 @@ fn dialogues_show_what_screens_ask_for_and_do() {
         "{told}"
     );
 }
+
+/// Each with what `check` says of it.
+#[test]
+fn check_finds_what_no_subscriber_could_get_out_of() {
+    let long = "x".repeat(200);
+    let labels = format!(
+        "keys: {{ home: {{ key: \"00\", text: {} }} }}\n",
+        "y".repeat(90)
+    );
+    for (keys, screens, expected) in [
+        (
+            "keys: { exit: { key: \"7\", text: Exit } }\n",
+            "start: { text: Number?, input: { as: n, number: { min: 1, max: 9 } }, go: bye }",
+            "`7` is the key `exit`, and may be typed here too",
+        ),
+        (
+            "keys: { home: { key: \"98\", text: Home } }\n",
+            "start: { text: Go?, options: [ { text: Bye, go: bye } ] }",
+            "`more` and `home` are both on the key `98`",
+        ),
+        (
+            "",
+            "start: { text: Go?, options: [ { text: Bye, go: bye }, { key: \"1\", text: Two, go: bye } ] }",
+            "the key `1` is also the number of an option without a key",
+        ),
+        (
+            "",
+            "start: { text: Go?, options: [ { key: \"98\", text: Bye, go: bye } ] }",
+            "the key `98` is that of `more` of the menu",
+        ),
+        (
+            "",
+            "start: { text: Go?, options: [ { text: Bye, go: bye }, { text: Loop, go: loop } ] }\n  \
+             loop: { text: Loop, options: [ { text: Again, go: loop } ] }",
+            "no way leads from screen `loop` to the end",
+        ),
+        (
+            "",
+            "start: { text: Go?, options: [ { text: Bye, go: bye } ] }\n  alone: { text: A, end: true }",
+            "nothing leads to screen `alone`",
+        ),
+        (
+            labels.as_str(),
+            "start: { text: Go?, options: [ { text: Bye, go: bye } ] }",
+            "the labels in `en` leave too little room for text",
+        ),
+        (
+            "",
+            &format!(
+                "start: {{ text: Number?, input: {{ as: n, number: {{ min: 1, max: 9 }}, invalid: {{ en: No., \
+                 sw: {long} }} }}, go: bye }}"
+            ),
+            "in `sw`",
+        ),
+    ] {
+        let languages = if expected.contains("sw") {
+            "[en, sw]"
+        } else {
+            "[en]"
+        };
+        let screens = match languages {
+            "[en]" => screens.to_owned(),
+            _ => screens.replace("text: Number?", "text: { en: Number?, sw: Namba? }"),
+        };
+        let bye = match languages {
+            "[en]" => "bye: { text: Bye., end: true }",
+            _ => "bye: { text: { en: Bye., sw: Kwaheri. }, end: true }",
+        };
+        let text = format!(
+            "menu: m\nfrom: {{ ussd: {{ http: \"POST 127.0.0.1:8080/ussd\", gateway: hubtel, codes: {{ \
+             \"*1#\": start }} }} }}\nlanguages: {languages}\n{keys}screens:\n  {screens}\n  {bye}\n"
+        );
+        let folder = TempDir::new();
+        let file = folder.write("menu.yaml", &text);
+        let (status, report) = checked(&file);
+        assert_eq!(status, Some(1), "{expected}\n{report}");
+        assert!(report.contains(expected), "{expected}\n{report}");
+    }
+}

@@ -33,6 +33,17 @@ impl Drop for Folder {
     }
 }
 
+#[tokio::test]
+async fn a_data_folder_does_what_every_store_does() {
+    let folder = Folder::new();
+    let states = folder.states();
+    let disk = Disk {
+        state: KeyedStateHandle::new(&states, true),
+        scope: Scopes::of(&states).add(hash(["airtime"])),
+    };
+    conform(Embedded::new(Some(disk), |_| Timestamp::of(Duration::MAX))).await;
+}
+
 /// Polls a future until it has waited so often, then drops it; whether it was done. Before each
 /// poll the disk gets something to do, so that it does not answer before the future waits.
 async fn drop_after<T>(waits: usize, keyed: &Keyed, future: impl Future<Output = T>) -> Option<T> {
