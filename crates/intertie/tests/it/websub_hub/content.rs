@@ -139,6 +139,35 @@ fn a_ping_has_a_topic_fetched_and_delivered_when_it_has_changed() {
     engine.stop();
 }
 
+/// Whoever pings chooses when the engine asks, and the publisher could send it on to the inside.
+#[test]
+fn pings_are_fetched_behind_the_egress_guard_and_redirects_not_followed() {
+    let inner = StrictBackend::answering(|_| reply(200, "inner"));
+    let location = format!("http://127.0.0.1:{}/inner", inner.port());
+    let outer = StrictBackend::answering(move |_| {
+        format!("HTTP/1.1 302 Found\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n")
+            .into_bytes()
+    });
+    allow(outer.port());
+    for (port, asked) in [(inner.port(), 0), (outer.port(), 1)] {
+        let url = format!("http://127.0.0.1:{port}/page");
+        let settings = format!("{{ url: \"{url}\", content_type: text/html }}");
+        let place = Place::new(&settings);
+        let engine = place.run();
+        let reply = place.ask(&[("hub.mode", "publish"), ("hub.url", &url)]);
+        assert_eq!(reply.status, 204, "{}", reply.text());
+        let labels = [("flow", "news"), ("step", "websub")];
+        let failures = || {
+            let failures = "intertie_websub_hub_fetch_failures_total";
+            engine.measured(failures, &labels).unwrap_or_default()
+        };
+        wait_long("the fetch has failed", || failures() >= 1.0);
+        engine.stop();
+        assert_eq!(outer.requests().len(), asked);
+        assert!(inner.requests().is_empty());
+    }
+}
+
 /// `from: websub` of another engine, from discovery to the end of the subscription.
 #[test]
 fn the_source_websub_subscribes_to_the_hub() {
