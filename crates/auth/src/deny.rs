@@ -24,7 +24,7 @@ use crate::source::{self, Periodic, Repeated};
 
 /// How often the file is looked at, so that a large one, which takes a while to read, is in force
 /// within a second, too.
-const EVERY: Duration = Duration::from_millis(200);
+const EVERY: Duration = Duration::from_millis(500);
 
 /// Credentials that are refused although they are good. The entries of the admin API are kept in
 /// the data folder; those of the file stand in the file alone.

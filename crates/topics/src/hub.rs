@@ -4,6 +4,7 @@
 mod opening;
 
 use std::fmt;
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
@@ -227,19 +228,21 @@ async fn tidy(hub: Weak<Hub>) {
         };
         let logs = hub.logs();
         drop(hub);
-        for log in logs {
-            // It may read the disk.
-            let tidied = tokio::task::spawn_blocking(move || {
-                if let Err(error) = log.expire() {
+        // It may read the disk. One piece of work for all topics: each wakes another thread, which
+        // stays for a while after it.
+        let tidied = tokio::task::spawn_blocking(move || {
+            for log in logs {
+                // A panic is told and counted where it happens. Other topics, and later this one,
+                // must not grow for ever after it.
+                let expire = AssertUnwindSafe(|| log.expire());
+                if let Ok(Err(error)) = panic::catch_unwind(expire) {
                     let topic = &*log.name;
                     tracing::warn!(target: "topics", topic, %error, "old events are not removed");
                 }
-            });
-            // A panic is told and counted where it happens. Other topics, and later this one, must
-            // not grow for ever after it.
-            if tidied.await.is_err_and(|error| error.is_cancelled()) {
-                return;
             }
+        });
+        if tidied.await.is_err() {
+            return;
         }
     }
 }
