@@ -362,7 +362,7 @@ const LARGE: &[(&str, (&str, usize), &str)] = &[
         "- encode: { to: xml, root: order }\n",
     ),
     ("json", (LINE, 20_000), "- encode: json\n"),
-    ("form", ("\"some text\"", 60_000), "- encode: form\n"),
+    ("form", ("\"some text\"", 400_000), "- encode: form\n"),
     ("csv", (LINE, 20_000), "- encode: csv\n"),
     (
         "decode",

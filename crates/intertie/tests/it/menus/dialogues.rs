@@ -180,3 +180,105 @@ fn check_finds_what_no_subscriber_could_get_out_of() {
         assert!(report.contains(expected), "{expected}\n{report}");
     }
 }
+
+/// What texts of variables are made of: plain, escaped, wide, combined and joined.
+const ALPHABETS: [&[&str]; 4] = [
+    &["a", "Z", "0", " ", ".", "é", "@"],
+    &["b", " ", "{", "€", "~", "x"],
+    &["a", "ê", "ع", " ", "日"],
+    &["a", "e\u{301}", "👍🏽", "👩‍👩‍👧", "🇰🇪", " ", "नि"],
+];
+
+/// The basic alphabet of GSM 03.38 but for line breaks, and its extension table.
+const BASIC: &str = "@£$¥èéùìòÇØøÅåΔ_ΦΓΛΩΠΨΣΘΞÆæßÉ !\"#¤%&'()*+,-./0123456789:;<=>?¡\
+                     ABCDEFGHIJKLMNOPQRSTUVWXYZÄÖÑÜ§¿abcdefghijklmnopqrstuvwxyzäöñüà\n";
+const EXTENSION: &str = "^{}\\[~]|€";
+
+/// Whether a page fits into 182 septets, or 80 units of UCS-2 where it has other characters.
+fn fits(page: &str) -> bool {
+    let septets = page.chars().map(|it| match it {
+        it if BASIC.contains(it) => Some(1),
+        it if EXTENSION.contains(it) => Some(2),
+        _ => None,
+    });
+    match septets.sum::<Option<usize>>() {
+        Some(septets) => septets <= 182,
+        None => page.encode_utf16().count() <= 80,
+    }
+}
+
+/// What is typed comes back on as many pages as it needs: each is short enough, and all of them
+/// together are the text.
+#[test]
+fn pages_with_random_variables_keep_their_limits_and_lose_nothing() {
+    let port = free_port();
+    let menu = format!(
+        r##"
+menu: echo
+from: {{ ussd: {{ http: "POST 127.0.0.1:{port}/ussd", gateway: hubtel, codes: {{ "*1#": ask }} }} }}
+languages: [en]
+screens:
+  ask:
+    text: Say.
+    input: {{ as: said, text: {{ max: 160 }} }}
+    go: shown
+  shown:
+    text: "One ${{ $said }}, two ${{ $said }}, three (${{ $said | length }}) ${{ $said }}."
+    options: [ {{ key: "7", text: End, go: bye }} ]
+  bye: {{ text: Bye., end: true }}
+"##
+    );
+    let folder = TempDir::new();
+    folder.write("flows/menu.yaml", &menu);
+    let data = folder.path().join("data").display().to_string();
+    let engine = Engine::run(&[&folder.path().join("flows")], &["--data", &data]);
+    let mut random = fastrand::Rng::with_seed(20);
+    let mut most = 0;
+    for session in 0..80 {
+        let alphabet = ALPHABETS[random.usize(..ALPHABETS.len())];
+        let length = random.usize(1..40);
+        let said: String = (0..length)
+            .map(|_| alphabet[random.usize(..alphabet.len())])
+            .collect();
+        let said = match said.trim() {
+            "" => "x",
+            said => said,
+        };
+        let mut sequence = 0;
+        let mut send = |kind: &str, message: &str| {
+            sequence += 1;
+            let body = serde_json::json!({
+                "Type": kind, "Message": message, "ServiceCode": "1", "Operator": "mtn",
+                "Sequence": sequence, "SessionId": format!("s{session}"), "Mobile": "233244000001",
+            });
+            let reply = post(port, "/ussd", "application/json", &body.to_string());
+            assert_eq!(reply.status, 200, "{}", reply.text());
+            let reply: serde_json::Value = serde_json::from_str(&reply.text()).unwrap();
+            reply["Message"].as_str().unwrap().to_owned()
+        };
+        send("Initiation", "*1#");
+        let mut page = send("Response", said);
+        let (mut text, mut count) = (String::new(), 1);
+        loop {
+            assert!(fits(&page), "{said}: {page}");
+            let content = page.strip_suffix("\n99. Back").unwrap_or(&page);
+            match content.strip_suffix("\n98. More") {
+                Some(content) => {
+                    text.push_str(content.strip_suffix("\n99. Back").unwrap_or(content))
+                }
+                None => {
+                    text.push_str(content);
+                    break;
+                }
+            }
+            page = send("Response", "98");
+            count += 1;
+        }
+        most = most.max(count);
+        let length = said.chars().count();
+        let expected = format!("One {said}, two {said}, three ({length}) {said}.\n7. End");
+        assert_eq!(text, expected);
+    }
+    assert!(most > 2, "{most} pages at most");
+    engine.stop();
+}
