@@ -129,8 +129,9 @@ fn at_once(plan: &Plan, from: ScreenId) -> Vec<ScreenId> {
     found
 }
 
-/// The first screen of a session is where the key `home` leads, and what a flow pushes comes
-/// without anybody having asked for it: neither may begin an action.
+/// The first screen of a session is where the key `home` leads, what a flow pushes comes without
+/// anybody having asked for it, and what was `unsure` has not been asked about yet: none of them
+/// may begin an action.
 fn check_beginnings(plan: &Plan, document: &Node, report: &mut Report) {
     let acts = |id: &ScreenId| {
         let mut passed = at_once(plan, *id).into_iter();
@@ -147,6 +148,21 @@ fn check_beginnings(plan: &Plan, document: &Node, report: &mut Report) {
         let at = span(document.get("push").and_then(|it| it.get("screens")));
         let diagnostic = report.error(BAD_MENU, at, message);
         diagnostic.hint("push a screen that asks, with an option that leads to the action");
+    }
+    // What may have happened is not tried again before somebody says so.
+    let screens = document.get("screens").and_then(Node::as_mapping);
+    for screen in &plan.screens {
+        if screen.once.as_ref().is_some_and(|it| acts(&it.unsure)) {
+            let message = format!(
+                "`unsure` of `{}` leads to an action without a key being pressed",
+                screen.name
+            );
+            let named = |it: &&Entry| *it.key == *screen.name;
+            let node = screens.unwrap_or_default().iter().find(named);
+            let once = node.and_then(|it| it.value.get("once"));
+            let diagnostic = report.error(BAD_MENU, span(once), message);
+            diagnostic.hint("lead to a screen that asks, with an option for the action");
+        }
     }
     if plan.keys.home.is_none() {
         return;
@@ -300,6 +316,11 @@ fn check_keys(plan: &Plan, choices: &[Choice], entry: &Entry, report: &mut Repor
         let Some(key) = choice.key.as_deref() else {
             continue;
         };
+        if key.is_empty() || key.trim() != key || key.contains(char::is_control) {
+            let message = format!("nobody can type the key `{}`", key.escape_debug());
+            let diagnostic = report.error(BAD_MENU, span, message);
+            diagnostic.hint("a key has no blanks around it and no control characters");
+        }
         if seen.contains(&key) || is_number(key) {
             let message = match seen.contains(&key) {
                 true => format!("a second option on the key `{key}`"),

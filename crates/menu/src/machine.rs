@@ -253,6 +253,9 @@ impl Heard {
     pub fn note(&mut self, event: &SessionEvent, is_secret: bool) {
         match event {
             SessionEvent::Typed { text, .. } => {
+                // Behind something secret, or what may have been, nobody knows for certain what
+                // screen the phone has shown.
+                let is_secret = is_secret || self.typed.contains(MASK);
                 let new = new_part(&self.typed, text).unwrap_or_default().len();
                 let known = text.len() - new;
                 let is_visible = |at: usize| !is_secret || at < known;

@@ -82,8 +82,8 @@ impl Answering<'_> {
         let (menu, services) = (self.menu, self.services);
         let shared = self.plan.sessions_in.as_ref();
         let subscriber = RecordKey::subscriber(self.msisdn);
-        let mut heard = self.session.attempt();
-        heard = heard.filter(|_| self.session.is_unsure);
+        // Of messages before this one: no steps begin again before their subscriber was told.
+        let mut heard = self.heard.clone();
         let (mut waited_until, mut has_waited) = (None, false);
         loop {
             let mut entered = menu.sessions.enter(subscriber, shared, services).await?;

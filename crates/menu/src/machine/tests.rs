@@ -107,7 +107,7 @@ fn inputs_that_were_missed_are_not_taken_as_one() {
     let anna = Received::Typed("Anna".to_owned());
     assert_eq!(driven.take(&typed("Anna*4711*Anna"), false), anna);
     let typed = driven.heard.unwrap().typed;
-    assert!(!typed.contains("4711") && typed.ends_with("*Anna"));
+    assert!(!typed.contains("4711") && !typed.contains("Anna"));
 }
 
 #[test]
@@ -123,7 +123,28 @@ fn secrets_are_not_kept_in_what_was_typed() {
         "{}",
         heard.typed.escape_debug()
     );
-    assert!(heard.typed.starts_with('1') && heard.typed.ends_with("*2"));
+    assert!(heard.typed.starts_with('1'));
+}
+
+/// Several inputs came at once, and were refused since one may have been a PIN: the next one was
+/// kept as it is.
+#[test]
+fn what_follows_something_that_may_be_secret_is_not_kept_either() {
+    let mut driven = Driven::default();
+    driven.take(&typed(""), false);
+    driven.take(&typed("1*60"), true);
+    let received = driven.take(&typed("1*60*59371846"), false);
+    assert_eq!(received, Received::Typed("59371846".to_owned()));
+    let heard = driven.heard.unwrap();
+    assert!(!heard.typed.contains("59371846"), "{:?}", heard.typed);
+    assert_eq!(
+        receive(Some(&heard), &typed("1*60*59371846")),
+        Received::Again(screen("3"))
+    );
+    assert_eq!(
+        receive(Some(&heard), &typed("1*60*59371846*7")),
+        Received::Typed("7".to_owned())
+    );
 }
 
 #[test]

@@ -123,7 +123,8 @@ fn check_finds_what_no_subscriber_could_get_out_of() {
         ),
         (
             "",
-            "start: { text: Go?, options: [ { text: Bye, go: bye }, { key: \"1\", text: Two, go: bye } ] }",
+            "start: { text: Go?, options: [ { text: Bye, go: bye }, { key: \"1\", text: Two, go: bye } \
+             ] }",
             "the key `1` is also the number of an option without a key",
         ),
         (
@@ -136,6 +137,18 @@ fn check_finds_what_no_subscriber_could_get_out_of() {
             "start: { text: Go?, options: [ { text: Bye, go: bye }, { text: Loop, go: loop } ] }\n  \
              loop: { text: Loop, options: [ { text: Again, go: loop } ] }",
             "no way leads from screen `loop` to the end",
+        ),
+        (
+            "",
+            "start: { text: Go?, options: [ { key: \" 2\", text: Bye, go: bye } ] }",
+            "nobody can type the key ` 2`",
+        ),
+        (
+            "",
+            "start: { text: Go?, options: [ { text: Buy, go: buy } ] }\n  \
+             buy: { do: [ { set: { a: 1 } } ], once: { unsure: unsure }, text: Bought, end: true }\n  \
+             unsure: { go: [ { if: '$a == 2', go: bye }, { go: buy } ] }",
+            "`unsure` of `buy` leads to an action without a key being pressed",
         ),
         (
             "",
