@@ -146,7 +146,8 @@ fn check_finds_what_no_subscriber_could_get_out_of() {
         (
             "",
             "start: { text: Go?, options: [ { text: Buy, go: buy } ] }\n  \
-             buy: { do: [ { set: { a: 1 } } ], once: { unsure: unsure }, text: Bought, end: true }\n  \
+             buy: { do: [ { set: { a: 1 } } ], once: { unsure: unsure }, text: Bought, \
+             end: true }\n  \
              unsure: { go: [ { if: '$a == 2', go: bye }, { go: buy } ] }",
             "`unsure` of `buy` leads to an action without a key being pressed",
         ),
