@@ -8,8 +8,8 @@
 //! receiver sleeps twice. (Measured for USSD menus on one processor: a sixth of all processor time;
 //! decision 0064.)
 //!
-//! A thread that is not a worker wakes the receiver at once, and so does a worker that finds
-//! another one about to do it: the turn of that one may take longer.
+//! Threads outside a tokio runtime wake the receiver at once. So does a worker if another worker
+//! has scheduled the wakeup, since that worker's turn may take longer.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -29,7 +29,7 @@ pub fn channel<T>() -> (Sender<T>, Receiver<T>) {
     let channel = Arc::new(Channel {
         state: Mutex::new(State {
             commands: VecDeque::new(),
-            receiver: Awareness::Awake,
+            receiver: ReceiverState::Awake,
         }),
         wake: Condvar::new(),
         senders: AtomicUsize::new(1),
@@ -49,52 +49,52 @@ struct Channel<T> {
 
 struct State<T> {
     commands: VecDeque<T>,
-    receiver: Awareness,
+    receiver: ReceiverState,
 }
 
-/// What the receiver knows of the commands that wait for it.
+/// Whether the receiver has to be woken, and by whom.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Awareness {
-    /// It will look for commands without being woken.
+enum ReceiverState {
+    /// It is running, and checks the queue before it sleeps: no wakeup is needed.
     Awake,
-    /// It sleeps, and there is nothing for it.
+    /// It sleeps on an empty queue.
     Asleep,
-    /// It sleeps, and this thread wakes it at the end of its turn.
+    /// It sleeps, and the queue has commands: this worker wakes it at the end of its turn.
     Called(ThreadId),
-    /// It takes nothing any more.
+    /// It was dropped: commands are refused.
     Gone,
 }
 
-/// Who has to wake the receiver.
+/// What the sender of a command has to do so that the receiver gets it.
 #[derive(Debug, PartialEq, Eq)]
-enum Duty {
-    /// Nobody, or somebody else.
+enum Wakeup {
+    /// Nothing: the receiver is running, or its wakeup is scheduled.
     None,
-    /// This thread, now.
-    Now,
-    /// This thread, at the end of its turn.
+    /// Wake it at once.
+    Immediate,
+    /// Schedule a wakeup for the end of the turn.
     EndOfTurn,
 }
 
-impl Awareness {
-    /// Notes a command of this thread, which is a worker where its turn has an end.
-    fn note(&mut self, thread: ThreadId, has_turns: bool) -> Duty {
+impl ReceiverState {
+    /// Records that a thread has put a command into the queue; `has_turns` if it is a worker.
+    fn command_queued(&mut self, thread: ThreadId, has_turns: bool) -> Wakeup {
         match *self {
-            Self::Awake | Self::Gone => Duty::None,
-            Self::Called(other) if has_turns && other == thread => Duty::None,
+            Self::Awake | Self::Gone => Wakeup::None,
+            Self::Called(other) if has_turns && other == thread => Wakeup::None,
             Self::Asleep if has_turns => {
                 *self = Self::Called(thread);
-                Duty::EndOfTurn
+                Wakeup::EndOfTurn
             }
             Self::Asleep | Self::Called(_) => {
                 *self = Self::Awake;
-                Duty::Now
+                Wakeup::Immediate
             }
         }
     }
 
-    /// Whether the receiver sleeps: it does not any more.
-    fn rouse(&mut self) -> bool {
+    /// Marks the receiver as running; returns whether it was asleep.
+    fn mark_awake(&mut self) -> bool {
         let sleeps = matches!(self, Self::Asleep | Self::Called(_));
         if sleeps {
             *self = Self::Awake;
@@ -109,11 +109,11 @@ impl<T> Channel<T> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes the receiver where it sleeps.
-    fn rouse(&self) {
-        let sleeps = self.state().receiver.rouse();
-        // The lock is free by now.
-        if sleeps {
+    /// Wakes the receiver if it sleeps.
+    fn wake_receiver(&self) {
+        let was_asleep = self.state().receiver.mark_awake();
+        // The lock is released before the receiver is notified, which needs it.
+        if was_asleep {
             self.wake.notify_one();
         }
     }
@@ -129,38 +129,38 @@ impl<T: Send + 'static> Sender<T> {
     /// When the receiver is gone: the command comes back.
     pub fn send(&self, command: T) -> Result<(), SendError<T>> {
         let mut state = self.0.state();
-        if state.receiver == Awareness::Gone {
+        if state.receiver == ReceiverState::Gone {
             drop(state);
             return Err(SendError(command));
         }
         state.commands.push_back(command);
-        if state.receiver == Awareness::Awake {
+        if state.receiver == ReceiverState::Awake {
             return Ok(());
         }
         let runtime = Handle::try_current().ok();
-        let duty = state
+        let wakeup = state
             .receiver
-            .note(thread::current().id(), runtime.is_some());
+            .command_queued(thread::current().id(), runtime.is_some());
         drop(state);
-        match (duty, runtime) {
-            (Duty::None, _) => {}
-            (Duty::EndOfTurn, Some(runtime)) => {
-                let call = Call(Arc::clone(&self.0));
+        match (wakeup, runtime) {
+            (Wakeup::None, _) => {}
+            (Wakeup::EndOfTurn, Some(runtime)) => {
+                let call = WakeOnDrop(Arc::clone(&self.0));
                 // A task that is made stands behind those that are ready.
                 runtime.spawn(async move { drop(call) });
             }
-            (Duty::Now | Duty::EndOfTurn, _) => self.0.wake.notify_one(),
+            (Wakeup::Immediate | Wakeup::EndOfTurn, _) => self.0.wake.notify_one(),
         }
         Ok(())
     }
 }
 
-/// Wakes the receiver at its end, also where the task that has it is never run.
-struct Call<T>(Arc<Channel<T>>);
+/// Wakes the receiver when it is dropped, also if the runtime ends before its task has run.
+struct WakeOnDrop<T>(Arc<Channel<T>>);
 
-impl<T> Drop for Call<T> {
+impl<T> Drop for WakeOnDrop<T> {
     fn drop(&mut self) {
-        self.0.rouse();
+        self.0.wake_receiver();
     }
 }
 
@@ -175,7 +175,7 @@ impl<T> Drop for Sender<T> {
     fn drop(&mut self) {
         // What this thread has sent is seen by whoever sees that it sends no more.
         if self.0.senders.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.0.rouse();
+            self.0.wake_receiver();
         }
     }
 }
@@ -258,7 +258,7 @@ impl<T> Receiver<T> {
         left: Option<Duration>,
     ) -> MutexGuard<'a, State<T>> {
         let wake = &self.channel.wake;
-        state.receiver = Awareness::Asleep;
+        state.receiver = ReceiverState::Asleep;
         let mut state = match left {
             Some(left) => {
                 let woken = wake.wait_timeout(state, left);
@@ -267,7 +267,7 @@ impl<T> Receiver<T> {
             None => wake.wait(state).unwrap_or_else(PoisonError::into_inner),
         };
         // It may have woken by itself.
-        state.receiver.rouse();
+        state.receiver.mark_awake();
         state
     }
 }
@@ -282,7 +282,7 @@ impl<T> allocator::Queue<T> for Receiver<T> {
 impl<T> Drop for Receiver<T> {
     fn drop(&mut self) {
         let mut state = self.channel.state();
-        state.receiver = Awareness::Gone;
+        state.receiver = ReceiverState::Gone;
         let left = mem::take(&mut state.commands);
         drop(state);
         // Whoever waits for an answer learns that there is none. Commands may have senders.

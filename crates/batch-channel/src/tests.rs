@@ -10,7 +10,7 @@ fn runtime() -> tokio::runtime::Runtime {
 }
 
 fn is_asleep<T>(sender: &Sender<T>) -> bool {
-    sender.0.state().receiver == Awareness::Asleep
+    sender.0.state().receiver == ReceiverState::Asleep
 }
 
 fn until_asleep<T>(sender: &Sender<T>) {
@@ -82,7 +82,10 @@ fn a_worker_does_not_wait_for_the_turn_of_another_one() {
     // Nobody runs the task that is to wake the receiver.
     sender.send(1).unwrap();
     thread::sleep(Duration::from_millis(20));
-    assert!(matches!(sender.0.state().receiver, Awareness::Called(_)));
+    assert!(matches!(
+        sender.0.state().receiver,
+        ReceiverState::Called(_)
+    ));
     thread::scope(|scope| {
         scope.spawn(|| sender.send(2).unwrap());
     });
@@ -126,7 +129,7 @@ fn somebody_wakes_the_receiver_in_every_schedule() {
         .collect();
     for seed in 0..2000 {
         let mut random = fastrand::Rng::with_seed(seed);
-        let mut receiver = Awareness::Awake;
+        let mut receiver = ReceiverState::Awake;
         let mut waiting = 0;
         // Who wakes it at the end of the turn, and how often.
         let mut calls: HashMap<ThreadId, u32> = HashMap::new();
@@ -135,29 +138,29 @@ fn somebody_wakes_the_receiver_in_every_schedule() {
             match random.u8(..4) {
                 0 | 1 => {
                     waiting += 1;
-                    match receiver.note(thread, random.bool()) {
-                        Duty::None | Duty::Now => {}
-                        Duty::EndOfTurn => *calls.entry(thread).or_default() += 1,
+                    match receiver.command_queued(thread, random.bool()) {
+                        Wakeup::None | Wakeup::Immediate => {}
+                        Wakeup::EndOfTurn => *calls.entry(thread).or_default() += 1,
                     }
                 }
                 2 => {
                     let called = calls.remove(&thread).is_some();
                     if called {
-                        receiver.rouse();
+                        receiver.mark_awake();
                     }
                 }
-                _ if receiver == Awareness::Awake => {
+                _ if receiver == ReceiverState::Awake => {
                     waiting = 0;
-                    receiver = Awareness::Asleep;
+                    receiver = ReceiverState::Asleep;
                 }
                 // By itself.
-                _ => receiver = Awareness::Awake,
+                _ => receiver = ReceiverState::Awake,
             }
             let is_safe = match receiver {
-                Awareness::Awake => true,
-                Awareness::Asleep => waiting == 0,
-                Awareness::Called(thread) => calls.contains_key(&thread),
-                Awareness::Gone => false,
+                ReceiverState::Awake => true,
+                ReceiverState::Asleep => waiting == 0,
+                ReceiverState::Called(thread) => calls.contains_key(&thread),
+                ReceiverState::Gone => false,
             };
             assert!(is_safe, "seed {seed}: {waiting} wait, nobody wakes");
         }

@@ -222,8 +222,8 @@ fn a_reload_keeps_subscriptions_and_a_moved_topic_denies_them() {
     engine.stop();
 }
 
-/// Nobody knew of them any more behind a reload that brought the hub back, and their records were
-/// removed from the disk.
+/// A reload that removed the hub and a second one that restored it deleted the subscriptions from
+/// memory and from the disk.
 #[test]
 fn subscriptions_survive_reloads_that_take_the_hub_away_and_bring_it_back() {
     for (settings, is_kept) in [("", true), ("\ndurability: memory", false)] {
