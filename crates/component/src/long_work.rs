@@ -13,6 +13,7 @@
 //! [`Exchange::preemptible`]: crate::exchange::Exchange::preemptible
 
 mod large;
+mod turns;
 mod yield_queue;
 
 use std::cell::Cell;
@@ -32,6 +33,7 @@ use crate::handler::Services;
 
 pub(crate) use large::LargeValues;
 use large::drop_beside;
+pub use turns::{note_piece, takes_turns};
 pub use yield_queue::{poll_yield, serve_yield_queue, yield_now};
 
 /// Bytes of a body that are decoded, encoded, converted or compressed on the worker: about a

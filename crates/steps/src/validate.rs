@@ -8,7 +8,7 @@ use std::sync::Arc;
 use component::definition::{BuildContext, StepDefinition};
 use component::exchange::Exchange;
 use component::handler::Services;
-use component::long_work::AT_ONCE;
+use component::long_work::{AT_ONCE, takes_turns, yield_now};
 use component::step::{Next, Progress, Step};
 use config::{Node, Span, Spanned, Value};
 use jsonschema::{PatternOptions, Validator};
@@ -17,7 +17,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value as Json;
 
-use self::check::{Schema, error_text};
+use self::check::{Schema, Slice, error_text};
 use self::metered::MeteredJson;
 use crate::codes::{BAD_FILE, BAD_SCHEMA};
 use crate::range;
@@ -210,21 +210,37 @@ impl Step for Validate {
             Ok(value) => value,
             Err(fault) => return Progress::Done(Err(fault)),
         };
-        if !is_long {
-            let checked = match json_at_once(value) {
-                Ok(Some(value)) => self.0.check(&value),
-                Ok(None) => None,
-                Err(fault) => Some(Err(fault)),
-            };
-            if let Some(result) = checked {
-                return Progress::Done(result.map(|()| Next::Continue));
-            }
+        let takes_turns = !is_long && takes_turns();
+        let slice = match takes_turns {
+            true => Slice::Short,
+            false => Slice::Whole,
+        };
+        if !is_long && let Some(result) = self.check(value, slice) {
+            return Progress::Done(result.map(|()| Next::Continue));
         }
-        let (schema, value) = (Arc::clone(&self.0), value.clone());
+        let value = value.clone();
         Progress::Waits(Box::pin(async move {
+            if takes_turns {
+                yield_now().await;
+                if let Some(result) = self.check(&value, Slice::Whole) {
+                    return result.map(|()| Next::Continue);
+                }
+            }
+            let schema = Arc::clone(&self.0);
             let result = schema.check_beside(value, services).await;
             result.map(|()| Next::Continue)
         }))
+    }
+}
+
+impl Validate {
+    /// Checks a value on the worker. `None` when that takes too long.
+    fn check(&self, value: &expr::Value, slice: Slice) -> Option<Result<(), Fault>> {
+        match json_at_once(value) {
+            Ok(Some(value)) => self.0.check(&value, slice),
+            Ok(None) => None,
+            Err(fault) => Some(Err(fault)),
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use component::handler::Services;
-use component::long_work::beside;
+use component::long_work::{beside, note_piece};
 use jsonschema::{ValidationError, Validator};
 use message::Fault;
 use serde_json::Value;
@@ -20,8 +20,11 @@ const SHOWN_MAX: usize = 60;
 const ERROR_MAX: usize = 300;
 /// The most steps on the worker, a few milliseconds.
 const WORKER_STEPS: u64 = 400_000;
-/// The longest on the worker.
-const WORKER_TIME: Duration = Duration::from_millis(5);
+/// The longest on the worker. It is less than what the queue of those that yield takes a turn for.
+const WORKER_TIME: Duration = Duration::from_millis(3);
+/// The same where others may wait for their turns: what takes longer waits for its own.
+const SHORT_STEPS: u64 = 20_000;
+const SHORT_TIME: Duration = Duration::from_micros(300);
 /// The most steps beside the workers, about a second. Errors may take as many again.
 const BESIDE_STEPS: u64 = 60_000_000;
 /// The longest beside the workers.
@@ -38,6 +41,15 @@ pub(super) struct Schema {
     pub errors_max: usize,
 }
 
+/// How long a check may take on the worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Slice {
+    /// Some milliseconds.
+    Whole,
+    /// A fraction of that.
+    Short,
+}
+
 /// What a check has found.
 #[derive(Debug, PartialEq, Eq)]
 enum Verdict {
@@ -49,10 +61,18 @@ enum Verdict {
 }
 
 impl Schema {
-    /// Checks a value on the worker. `None` when that takes too long.
-    pub fn check(&self, value: &Value) -> Option<Result<(), Fault>> {
-        let budget = Budget::new(WORKER_STEPS, WORKER_TIME, self.has_slow_patterns);
-        match self.verdict(value, &budget) {
+    /// Checks a value on the worker within a time slice. `None` when that takes too long.
+    pub fn check(&self, value: &Value, slice: Slice) -> Option<Result<(), Fault>> {
+        let (steps, time) = match slice {
+            Slice::Whole => (WORKER_STEPS, WORKER_TIME),
+            Slice::Short => (SHORT_STEPS, SHORT_TIME),
+        };
+        let budget = Budget::new(steps, time, self.has_slow_patterns);
+        let verdict = self.verdict(value, &budget);
+        if let Some(began) = budget.began() {
+            note_piece(began);
+        }
+        match verdict {
             Verdict::Valid => Some(Ok(())),
             Verdict::Invalid(detail) => Some(Err(Fault::invalid(detail))),
             Verdict::Unknown => None,

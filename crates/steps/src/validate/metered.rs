@@ -91,6 +91,11 @@ impl<'s> Budget<'s> {
         self.is_late.get()
     }
 
+    /// When the clock was looked at first; not at all by most validations.
+    pub fn began(&self) -> Option<Instant> {
+        self.until.get()?.checked_sub(self.time)
+    }
+
     /// How many steps are left.
     pub fn steps_left(&self) -> u64 {
         self.left.get()

@@ -2,7 +2,8 @@
 
 use crate::testing::{FILES, FakeServices, LAST, assert_problems, build, exchange, run, sound};
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::task::{Context, Waker};
+use std::time::{Duration, Instant};
 
 use component::step::{Next, Progress, Step};
 use message::Fault;
@@ -264,6 +265,31 @@ fn what_takes_long_leaves_the_worker() {
     assert!(check_long(&*step, &rows("0")).is_ok());
     let fault = check_long(&*step, &rows("-1")).unwrap_err();
     assert_eq!(fault.detail, "/3000/0: -1 is less than the minimum of 0");
+}
+
+/// Twenty that were ready at once, of some milliseconds each, held others up for all of them
+/// together.
+#[test]
+fn behind_a_long_check_others_wait_for_their_turns() {
+    let step = schema("{ items: { type: integer } }");
+    let rows = format!("[{}0]", "0,".repeat(30_000));
+    let long_ago = Instant::now() - Duration::from_secs(1);
+    component::long_work::note_piece(long_ago);
+    let mut large = exchange(&[JSON], rows.as_bytes());
+    let services = FakeServices::default();
+    let Progress::Waits(mut future) = step.run(&mut large, &services) else {
+        panic!("it has not waited for its turn");
+    };
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(future.as_mut().poll(&mut context).is_pending());
+    assert!(services.run_to_end(future).is_ok());
+    assert!(check(&*step, "[1, 2]").is_ok());
+    let mut small = exchange(&[JSON], b"[1, 2]");
+    let progress = step.run(&mut small, &services);
+    assert!(
+        matches!(progress, Progress::Done(Ok(_))),
+        "it needs no turn"
+    );
 }
 
 #[test]

@@ -234,7 +234,7 @@ impl Parcel {
                 .await;
         }
         let count = self.span.count as u64;
-        let Some(store) = &plan.dead_letters else {
+        let Some(store) = &plan.terms.dead_letters else {
             tracing::error!(
                 target: "topics", topic, endpoint, id, reason,
                 "a webhook does not get an event, which is kept nowhere"
@@ -293,7 +293,7 @@ impl Parcel {
     ) -> Report {
         let state = &self.plan.state;
         let (topic, endpoint) = (&*state.topic, &*state.name);
-        let store = self.plan.dead_letters.as_ref();
+        let store = self.plan.terms.dead_letters.as_ref();
         let kept = match (why, store) {
             (DeadLetterReason::Expression, _) | (_, None) => false,
             (DeadLetterReason::Refused, Some(store)) => {
@@ -314,7 +314,7 @@ impl Parcel {
             Err(_) => Vec::new(),
         };
         let shown = redacted(reason.as_bytes(), &secrets);
-        if let (DeadLetterReason::Expression, Some(attempts)) = (why, &self.plan.attempts) {
+        if let (DeadLetterReason::Expression, Some(attempts)) = (why, &self.plan.terms.attempts) {
             let attempt = Attempt {
                 at_ms: now_ms(services),
                 kind: Some(Kind::Error),
@@ -380,7 +380,7 @@ async fn send(plan: &EndpointPlan, post: &Post, services: &dyn Services) -> Repo
         shown: redacted(&report.shown, &secrets),
     };
     let of = (&plan.state.topic, &plan.state.name);
-    if let Some(attempts) = &plan.attempts {
+    if let Some(attempts) = &plan.terms.attempts {
         attempts.add(of, attempt);
     }
     report
@@ -393,7 +393,7 @@ async fn call(
     services: &dyn Services,
 ) -> Report {
     let request = post.request(plan, services.wall().as_secs(), outgoing);
-    let deadline = services.now() + plan.timeout;
+    let deadline = services.now() + plan.terms.timeout;
     let call = Call {
         plan: &outgoing.forward,
         request: &request,

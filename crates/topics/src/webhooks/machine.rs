@@ -13,6 +13,7 @@ mod failures;
 mod queue;
 mod record;
 mod replay;
+mod resting;
 mod rewind;
 #[cfg(test)]
 mod tests;
@@ -28,6 +29,7 @@ use self::queue::{Content, Due, Pending};
 use self::record::AttemptState;
 pub(crate) use self::record::{Disabled, Down, Record, Stopped};
 pub use self::replay::Range;
+pub(super) use self::resting::Resting;
 
 /// How far beyond the cursor events are looked at.
 pub(super) const WINDOW: u64 = 1024;

@@ -64,7 +64,7 @@ pub(crate) mod hub {
     pub(crate) use super::driver::{Driver, Served};
     pub(crate) use super::is_here;
     pub(crate) use super::machine::{Order, Policy};
-    pub(crate) use super::plan::{Destination, EndpointPlan, Subscriber};
+    pub(crate) use super::plan::{Destination, EndpointPlan, Subscriber, Terms};
     pub(crate) use super::read::backoff;
     pub(crate) use super::roster::{Arrival, Arrivals};
     pub(crate) use super::state::{Counts, EndpointState, Stored, key};
@@ -113,7 +113,9 @@ pub(crate) fn read(
     let all = endpoints.iter().flat_map(|it| it.upstreams());
     let mut upstreams: Vec<Arc<UpstreamPlan>> = all.map(Arc::clone).collect();
     upstreams.extend(managed.iter().map(|it| Arc::clone(it.upstream())));
-    let known = endpoints.iter().map(|it| (Arc::clone(&it.state), it.start));
+    let known = endpoints
+        .iter()
+        .map(|it| (Arc::clone(&it.state), it.terms.start));
     topic.set_webhooks(known.collect(), managed.as_ref().map(Arc::clone));
     let source = WebhookSource {
         topic: Arc::clone(topic),

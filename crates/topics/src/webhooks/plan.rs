@@ -27,13 +27,19 @@ pub(crate) struct EndpointPlan {
     pub view: Arc<ViewPlan>,
     pub policy: Arc<Policy>,
     pub destination: Destination,
+    pub terms: Arc<Terms>,
+}
+
+/// What all endpoints have in common that are made by one description: by an entry of a file, or by
+/// what it says of subscriptions.
+pub(crate) struct Terms {
     /// How long one request may take.
     pub timeout: Duration,
     /// Where dead letters go; without one they are lost, which is logged.
     pub dead_letters: Option<StoreWriter>,
     /// Where it is kept what endpoints have answered, for those who may see it.
     pub attempts: Option<Arc<Attempts>>,
-    /// Where it begins when it is new.
+    /// Where an endpoint begins when it is new.
     pub start: Start,
 }
 
@@ -41,13 +47,13 @@ pub(crate) struct EndpointPlan {
 pub(crate) enum Destination {
     /// Where a file says.
     File {
-        target: CallTarget,
+        target: Box<CallTarget>,
         signer: Option<Arc<WebhookSigner>>,
     },
     /// Where a user says.
     Subscribed(Subscribed),
     /// To a subscriber of a WebSub hub.
-    WebSub(Subscriber),
+    WebSub(Box<Subscriber>),
 }
 
 /// A webhook that a user has made. What a request needs is made for it, so that one that gets

@@ -18,7 +18,7 @@ use super::attempts::Attempts;
 use super::config::{EndpointConfig, RetryConfig, Signature, WebhooksConfig};
 use super::delivery::{DAY, Delivery, SECOND, time_or};
 use super::machine::{Backoff, Order, Policy};
-use super::plan::{Destination, EndpointPlan};
+use super::plan::{Destination, EndpointPlan, Terms};
 use super::post;
 use super::state::EndpointState;
 use super::subscriptions::record::is_subscription_id;
@@ -129,13 +129,15 @@ impl Reading<'_> {
             view: Arc::new(view?),
             policy: Arc::new(policy),
             destination: Destination::File {
-                target: target?,
+                target: Box::new(target?),
                 signer: signer?.map(Arc::new),
             },
-            attempts: Some(Attempts::of(states)),
-            timeout,
-            dead_letters,
-            start: config.start,
+            terms: Arc::new(Terms {
+                timeout,
+                dead_letters,
+                attempts: Some(Attempts::of(states)),
+                start: config.start,
+            }),
             state: EndpointState::of(of, name, states),
         })
     }

@@ -123,25 +123,6 @@ pub(crate) struct Counts {
     pub gaps: AtomicU64,
 }
 
-impl Counts {
-    /// Adds those of another one.
-    pub fn add_all(&self, other: &Self) {
-        for (own, other) in self.all().into_iter().zip(other.all()) {
-            own.fetch_add(other.load(Ordering::Relaxed), Ordering::Relaxed);
-        }
-    }
-
-    fn all(&self) -> [&AtomicU64; 5] {
-        [
-            &self.delivered,
-            &self.failed,
-            &self.refused,
-            &self.dead_letters,
-            &self.gaps,
-        ]
-    }
-}
-
 /// Wakes whoever serves endpoints, for one of them.
 #[derive(Debug, Default)]
 pub(crate) struct Bell {
@@ -192,7 +173,7 @@ pub(crate) struct EndpointState {
     /// The table of the keyed state that has its record.
     pub(super) table: &'static str,
     slot: Arc<Slot>,
-    /// Subscriptions to a topic's hub share them.
+    /// Subscriptions of a topic share them, and those to its hub.
     pub(super) counts: Arc<Counts>,
     cursor: AtomicU64,
     /// The last event that is done and noted where a start finds it; `u64::MAX` when that is not
@@ -207,10 +188,36 @@ pub(crate) struct EndpointState {
     inner: Mutex<Inner>,
 }
 
+/// What is known of where an endpoint is. Most have nothing to say but their cursor.
+struct Position {
+    cursor: EventId,
+    record: Option<Box<Record>>,
+}
+
+impl Position {
+    /// None when the cursor is not that of an event, which nothing that is read from a record is.
+    fn of(stored: Stored) -> Option<Self> {
+        let cursor = stored.cursor.parse().ok()?;
+        let record = stored.record;
+        let is_default = record == Record::default();
+        Some(Self {
+            cursor,
+            record: (!is_default).then(|| Box::new(record)),
+        })
+    }
+
+    fn stored(&self) -> Stored {
+        Stored {
+            cursor: self.cursor.to_string(),
+            record: self.record.as_deref().cloned().unwrap_or_default(),
+        }
+    }
+}
+
 #[derive(Default)]
 struct Inner {
     /// What is known of it; absent before the topic has been opened.
-    stored: Option<Stored>,
+    position: Option<Position>,
     /// Whether somebody serves it.
     is_taken: bool,
     /// Who is woken: the one who serves it, or wants to.
@@ -235,20 +242,16 @@ impl EndpointState {
             kind: "webhook",
             settings: String::new(),
         };
-        let state = states.get(key, || Self::subscribed((topic, slot), &name));
+        let state = states.get(key, || {
+            let name = (TABLE, Arc::clone(&name));
+            Self::new((topic, slot), name, (None, Arc::default()))
+        });
         Registry::of(states).add(&state);
         state
     }
 
-    /// That of a subscription: no state of the process' own, whose measures would be shown one by
-    /// one.
-    pub(super) fn subscribed((topic, slot): (&Arc<str>, &Arc<Slot>), id: &Arc<str>) -> Self {
-        let name = (TABLE, Arc::clone(id));
-        Self::new((topic, slot), name, (None, Arc::default()))
-    }
-
-    /// One that is no endpoint by a name: operators do not see it, nor has it measures of its own.
-    /// It goes on behind where it is `stored` to be.
+    /// That of a subscription: operators do not see it, nor has it measures of its own. It goes on
+    /// behind where it is `stored` to be.
     pub fn unlisted(
         (topic, slot): (&Arc<str>, &Arc<Slot>),
         (table, name): (&'static str, Arc<str>),
@@ -275,7 +278,7 @@ impl EndpointState {
             is_proven: AtomicBool::new(false),
             is_chain: AtomicBool::new(false),
             inner: Mutex::new(Inner {
-                stored,
+                position: stored.and_then(Position::of),
                 ..Inner::default()
             }),
         }
@@ -292,7 +295,7 @@ impl EndpointState {
 
     /// What is known of it.
     pub(super) fn stored(&self) -> Option<Stored> {
-        self.inner().stored.clone()
+        self.inner().position.as_ref().map(Position::stored)
     }
 
     /// This is on the disk of it, as a start or its first note has found or left it.
@@ -306,7 +309,7 @@ impl EndpointState {
 
     /// From here on this is known of it.
     pub(super) fn set_stored(&self, stored: Option<Stored>) {
-        self.inner().stored = stored;
+        self.inner().position = stored.and_then(Position::of);
     }
 
     /// Takes it to serve it. While somebody else does, `bell` is rung when that ends; from then on
@@ -411,7 +414,8 @@ impl EndpointState {
 
     /// The last event that is done and noted.
     pub fn cursor(&self) -> Option<String> {
-        self.inner().stored.as_ref().map(|it| it.cursor.clone())
+        let inner = self.inner();
+        inner.position.as_ref().map(|it| it.cursor.to_string())
     }
 
     /// Whether its events apply to one another, or become one request.
@@ -445,6 +449,12 @@ impl EndpointState {
     pub(super) fn show(&self, machine: &Machine) {
         self.cursor.store(machine.cursor(), Ordering::Relaxed);
         self.show_health(machine.stopped(), machine.down().is_some());
+    }
+
+    /// Shows that it takes events, and that all up to this one is done.
+    pub(super) fn show_at(&self, cursor: u64) {
+        self.cursor.store(cursor, Ordering::Relaxed);
+        self.show_health(None, false);
     }
 
     fn show_health(&self, stopped: Option<Stopped>, is_down: bool) {

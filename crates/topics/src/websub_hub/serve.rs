@@ -17,7 +17,9 @@ use crate::hub::Hub;
 use crate::poll::NoFlow;
 use crate::source::Start;
 use crate::topic::Topic;
-use crate::webhooks::hub::{Arrivals, Destination, Driver, EndpointPlan, Served, Subscriber};
+use crate::webhooks::hub::{
+    Arrivals, Destination, Driver, EndpointPlan, Served, Subscriber, Terms,
+};
 
 /// How long the disk is left alone that could not be read.
 const PAUSE: Duration = Duration::from_secs(5);
@@ -151,13 +153,19 @@ impl HubSource {
 /// Makes what the driver needs of a subscription.
 fn make(hub: &Arc<HubTopic>) -> Make {
     let hub = Arc::clone(hub);
+    let terms = Arc::new(Terms {
+        timeout: hub.timeout,
+        dead_letters: None,
+        attempts: None,
+        start: Start::Latest,
+    });
     Arc::new(move |subscribed: &Arc<Subscribed>| {
         let secret = subscribed.secret.clone();
         Arc::new(EndpointPlan {
             state: Arc::clone(&subscribed.state),
             view: Arc::clone(&hub.view),
             policy: Arc::clone(&hub.policy),
-            destination: Destination::WebSub(Subscriber {
+            destination: Destination::WebSub(Box::new(Subscriber {
                 origins: hub.origins.clone(),
                 url: Arc::clone(subscribed.callback.text()),
                 host: Arc::clone(subscribed.callback.host()),
@@ -165,11 +173,8 @@ fn make(hub: &Arc<HubTopic>) -> Make {
                 media_type: Arc::clone(&hub.media_type),
                 signed: secret.map(|secret| (secret, hub.method)),
                 gone: gone(&hub, subscribed),
-            }),
-            timeout: hub.timeout,
-            dead_letters: None,
-            attempts: None,
-            start: Start::Latest,
+            })),
+            terms: Arc::clone(&terms),
         })
     })
 }

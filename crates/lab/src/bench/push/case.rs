@@ -13,6 +13,8 @@ pub(crate) enum Kind {
     WebSub,
     /// Webhooks that users have made by REST, to which nothing is sent for a long time.
     Idle,
+    /// Endpoints that a file names, and one more that comes back when many events wait for it.
+    CatchUp,
 }
 
 /// Where an event is before its publisher is answered.
@@ -48,6 +50,9 @@ pub(crate) struct Case {
     /// How many events are on their way at once, without a period.
     #[serde(default)]
     pub window: usize,
+    /// How many events wait for the endpoint that was away.
+    #[serde(default)]
+    pub backlog: u64,
     pub is_signed: bool,
     /// Whether the sink closes the connection behind each answer.
     #[serde(default)]
@@ -61,7 +66,7 @@ impl Case {
     /// The case in words, without the scenario.
     pub fn label(&self) -> String {
         let what = match self.kind {
-            Kind::Webhooks => "endpoints",
+            Kind::Webhooks | Kind::CatchUp => "endpoints",
             Kind::WebSub => "subscribers",
             Kind::Idle => return format!("{} webhooks by REST, idle", self.endpoints),
         };
@@ -74,6 +79,9 @@ impl Case {
         match self.window {
             0 => text.push_str(&format!(", every {} ms", self.period_ms)),
             window => text.push_str(&format!(", {window} on the way")),
+        }
+        if self.kind == Kind::CatchUp {
+            text.push_str(&format!(", {} for one that was away", self.backlog));
         }
         text.push_str(match self.is_signed {
             true => ", signed",
@@ -121,7 +129,7 @@ const AXWAY: &str = include_str!("../../../published/axway-streams.csv");
 const WSO2: &str = include_str!("../../../published/mware-esb.csv");
 
 /// Everything that can be measured.
-pub(crate) const SCENARIOS: [(&str, &str); 7] = [
+pub(crate) const SCENARIOS: [(&str, &str); 8] = [
     ("axway", "Axway Streams: documents posted, webhooks out"),
     ("hot-topic", "750 endpoints on one topic"),
     ("websub", "10,000 subscribers of a WebSub hub"),
@@ -133,6 +141,10 @@ pub(crate) const SCENARIOS: [(&str, &str); 7] = [
     (
         "cost",
         "As fast as it goes, beside a loop that sends and signs",
+    ),
+    (
+        "catch-up",
+        "An endpoint that comes back to millions of events, beside others",
     ),
     ("idle", "Webhooks of users to which nothing is sent"),
 ];
@@ -200,6 +212,11 @@ impl Choice {
             "cost" => self.each(100, &[400, 20_000, 50_000], 0.0, |case| {
                 case.is_signed = true;
                 case.window = 4;
+            }),
+            "catch-up" => self.each(50, &[400], 50.0, |case| {
+                case.kind = Kind::CatchUp;
+                case.is_signed = true;
+                case.backlog = if self.is_full { 3_600_000 } else { 400_000 };
             }),
             _ => {
                 let count = if self.is_full { 100_000 } else { 10_000 };

@@ -1,12 +1,13 @@
 //! The cells of a row, for the terminal and for the page, and what can be said of a case.
 
 use super::case::{Case, Kind, published};
-use super::results::{Figures, Idle, Row};
+use super::results::{CatchUp, Figures, Idle, Row};
 use super::system::System;
 use crate::bench::outcome::Contender;
 use crate::bench::report::text::{grouped, megabytes, percent, short};
 use crate::bench::stats::median;
 use crate::bench::table::RATIO;
+use crate::stub::SinkLatency;
 
 const NONE: &str = "–";
 
@@ -43,20 +44,40 @@ const IDLE: [&str; 9] = [
     "errors",
 ];
 
+/// The columns of a case in which an endpoint was away.
+const CAUGHT_UP: [&str; 14] = [
+    "system",
+    "caught up /s",
+    "without others",
+    "all s",
+    "others /s",
+    "p50 ms before",
+    "p50 ms meanwhile",
+    "p99 before",
+    "p99 meanwhile",
+    "errors",
+    "CPU µs each",
+    "core",
+    "load",
+    "MB before / peak",
+];
+
 /// The names of the columns.
 pub(super) fn head(case: &Case) -> &'static [&'static str] {
     match case.kind {
         Kind::Idle => &IDLE,
         Kind::Webhooks | Kind::WebSub => &DELIVERED,
+        Kind::CatchUp => &CAUGHT_UP,
     }
 }
 
 /// The cells of the rows of a case, in the order of [`head`].
 pub(super) fn cells(rows: &[&Row]) -> Vec<Vec<String>> {
     let ours = rows.iter().find(|row| row.system == System::Intertie);
-    let of = |row: &&Row| match &row.median.idle {
-        Some(idle) => idle_cells(row, idle),
-        None => {
+    let of = |row: &&Row| match (&row.median.idle, &row.median.catch_up) {
+        (Some(idle), _) => idle_cells(row, idle),
+        (None, Some(catch_up)) => catch_up_cells(row, catch_up),
+        (None, None) => {
             let ratio = ours.and_then(|ours| ours.cpu_for(row));
             let mut cells = delivered(row.system, &row.median);
             cells.push(ratio.map_or_else(|| NONE.to_owned(), |ratio| ratio.to_string()));
@@ -111,6 +132,27 @@ fn idle_cells(row: &Row, idle: &Idle) -> Vec<String> {
     ]
 }
 
+fn catch_up_cells(row: &Row, catch_up: &CatchUp) -> Vec<String> {
+    let figures = &row.median;
+    let memory = [figures.memory_before, figures.memory_peak].map(bytes_or_none);
+    vec![
+        row.system.name().to_owned(),
+        grouped(catch_up.beside),
+        grouped(catch_up.alone),
+        short(catch_up.seconds),
+        grouped(figures.throughput),
+        short(catch_up.before.p50),
+        short(figures.latency.p50),
+        short(catch_up.before.p99),
+        short(figures.latency.p99),
+        figures.faults().to_string(),
+        or_none(figures.cpu, short),
+        or_none(figures.core, percent),
+        percent(figures.load_core),
+        memory.join(" / "),
+    ]
+}
+
 /// The published row beside a case, in the same columns.
 pub(super) fn published_cells(case: &Case) -> Option<Vec<String>> {
     let row = published(case)?;
@@ -162,6 +204,7 @@ pub(super) fn sentences(case: &Case, rows: &[&Row]) -> Vec<String> {
     if case.kind == Kind::WebSub {
         lines.push(hub(case, figures));
     }
+    lines.extend(figures.catch_up.map(|it| caught_up(case, figures, &it)));
     lines
 }
 
@@ -177,6 +220,30 @@ fn disturbance(ours: &Row, disturbed: &Row) -> String {
         disturbed.median.tries.unwrap_or(0),
         (ratio - 1.0) * 100.0,
         pairs().count(),
+    )
+}
+
+fn caught_up(case: &Case, figures: &Figures, catch_up: &CatchUp) -> String {
+    let CatchUp {
+        beside,
+        alone,
+        before,
+        ..
+    } = catch_up;
+    let moved = |of: fn(&SinkLatency) -> f64| {
+        let (before, meanwhile) = (of(before), of(&figures.latency));
+        let ratio = meanwhile / before.max(1e-6) - 1.0;
+        format!("{:+.2} ms, {:+.1} %", meanwhile - before, ratio * 100.0)
+    };
+    format!(
+        "{} events, published within {} s, were delivered after {} s, at {:.2} of the rate without \
+         others beside others; their latency moved meanwhile: p50 {}, p99 {}",
+        grouped(case.backlog as f64),
+        short(catch_up.published),
+        short(catch_up.seconds),
+        beside / alone.max(1e-6),
+        moved(|it| it.p50),
+        moved(|it| it.p99),
     )
 }
 
@@ -198,7 +265,6 @@ fn hub(case: &Case, figures: &Figures) -> String {
 pub(super) mod tests {
     use super::super::case::Choice;
     use super::*;
-    use crate::stub::SinkLatency;
 
     /// A row with figures that are easy to tell apart.
     pub fn row(case: &Case, system: System) -> Row {
@@ -227,6 +293,17 @@ pub(super) mod tests {
             memory_peak: Some(12_000_000),
             memory_settled: Some(10_000_000),
             idle: (case.kind == Kind::Idle).then(Idle::default),
+            catch_up: (case.kind == Kind::CatchUp).then(|| CatchUp {
+                published: 7.0,
+                beside: 900.0,
+                alone: 1000.0,
+                seconds: 8.0,
+                before: SinkLatency {
+                    p50: 1.0,
+                    p99: 3.0,
+                    ..SinkLatency::default()
+                },
+            }),
             ..Figures::default()
         };
         Row {
@@ -250,7 +327,7 @@ pub(super) mod tests {
 
     #[test]
     fn rows_have_a_cell_for_each_column() {
-        for scenario in ["axway", "websub", "cost", "idle"] {
+        for scenario in ["axway", "websub", "cost", "catch-up", "idle"] {
             let case = &cases(scenario)[0];
             let row = row(case, System::Intertie);
             assert_eq!(cells(&[&row])[0].len(), head(case).len());
@@ -294,5 +371,15 @@ pub(super) mod tests {
             lines[0].contains("6.00 ms at most; memory grew by 4.0 MB"),
             "{lines:?}"
         );
+    }
+
+    #[test]
+    fn a_row_says_how_fast_an_endpoint_caught_up_and_what_others_noticed() {
+        let case = &cases("catch-up")[0];
+        let lines = sentences(case, &[&row(case, System::Intertie)]);
+        let wanted = "3,600,000 events, published within 7.00 s, were delivered after 8.00 s, at \
+                      0.90 of the rate without others beside others; their latency moved \
+                      meanwhile: p50 +1.00 ms, +100.0 %, p99 +1.00 ms, +33.3 %";
+        assert_eq!(lines, [wanted]);
     }
 }

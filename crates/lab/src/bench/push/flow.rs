@@ -15,6 +15,9 @@ const HUB_SECRET: &str = "push-lab-secret-";
 /// What secrets of users are encrypted with: 32 bytes.
 const ENCRYPTION_KEY: &str = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=";
 
+/// The number of the endpoint that is away, whatever others there are.
+const AWAY: usize = 99_999_999;
+
 /// Addresses, and what else a file names.
 pub(super) struct Place<'a> {
     pub case: &'a Case,
@@ -22,6 +25,8 @@ pub(super) struct Place<'a> {
     pub sink: SocketAddr,
     /// A sink whose endpoints fail, where there is one.
     pub failing: Option<SocketAddr>,
+    /// Where the endpoint will be that is away.
+    pub away: Option<SocketAddr>,
     /// The file of the authority that certifies the sink, beside the flow file.
     pub authority: &'a str,
 }
@@ -35,7 +40,7 @@ pub(super) fn segment(endpoint: usize) -> String {
 pub(super) fn secret(kind: Kind, segment: &str) -> String {
     match kind {
         Kind::WebSub => format!("{HUB_SECRET}{segment}"),
-        Kind::Webhooks | Kind::Idle => format!("{WEBHOOK_SECRET}{segment}"),
+        Kind::Webhooks | Kind::CatchUp | Kind::Idle => format!("{WEBHOOK_SECRET}{segment}"),
     }
 }
 
@@ -62,17 +67,21 @@ pub(super) fn text(place: &Place<'_>) -> String {
             Kind::Idle => ", auth: none",
             _ => "",
         };
+        let keep = match case.kind {
+            Kind::CatchUp => "16GiB, for: webhooks",
+            _ => "256MiB",
+        };
         // invariant: writing to a String does not fail.
         let _ = write!(
             text,
             "---\ntopic: t{topic}\npayload: event\ndurability: {}\n\
              publish: {{ http: \"POST {listen}{path}\"{open} }}\n\
-             keep: {{ events: 1000, bytes: 256MiB }}\nsubscribe:\n  listen: \"{listen}\"\n  \
+             keep: {{ events: 1000, bytes: {keep} }}\nsubscribe:\n  listen: \"{listen}\"\n  \
              via: []\n",
             case.durability.name(),
         );
         match case.kind {
-            Kind::Webhooks => endpoints(&mut text, place, topic),
+            Kind::Webhooks | Kind::CatchUp => endpoints(&mut text, place, topic),
             Kind::WebSub => text.push_str("  websub: { lease: 1h }\n"),
             Kind::Idle => {
                 let _ = writeln!(
@@ -114,15 +123,23 @@ fn endpoints(text: &mut String, place: &Place<'_>, topic: usize) {
         true => format!(", tls: {{ ca: {} }}", place.authority),
         false => String::new(),
     };
+    let proof = |segment: &str| match case.is_signed {
+        true => format!("secret: \"{}\"", secret(case.kind, segment)),
+        false => "signature: none".to_owned(),
+    };
     for endpoint in (topic - 1..case.endpoints).step_by(case.topics) {
         let segment = segment(endpoint);
-        let proof = match case.is_signed {
-            true => format!("secret: \"{}\"", secret(case.kind, &segment)),
-            false => "signature: none".to_owned(),
-        };
+        let proof = proof(&segment);
         let url = url(case, place.sink, endpoint);
         // invariant: writing to a String does not fail.
         let _ = writeln!(text, "      e{segment}: {{ url: \"{url}\", {proof}{tls} }}");
+    }
+    if let Some(address) = place.away.filter(|_| topic == 1) {
+        let (url, proof) = (url(case, address, AWAY), proof(&segment(AWAY)));
+        let _ = writeln!(
+            text,
+            "      away: {{ url: \"{url}\", {proof}, retry: {{ delay: 100ms, delay_max: 500ms }} }}"
+        );
     }
     let failing = place.failing.filter(|_| topic == 1);
     for (name, query) in [("hangs", "hang"), ("fails", "status=500")] {
@@ -149,6 +166,7 @@ mod tests {
             listen: "127.0.0.1:1".parse().unwrap(),
             sink: "127.0.0.1:2".parse().unwrap(),
             failing: None,
+            away: None,
             authority: "ca.pem",
         }
     }
@@ -200,6 +218,21 @@ mod tests {
         let idle = text_of(&case);
         assert!(idle.contains("  auth: callers\n"), "{idle}");
         assert!(idle.contains("jwks: jwks.json"), "{idle}");
+    }
+
+    #[test]
+    fn events_are_kept_for_the_endpoint_that_is_away() {
+        let case = Case {
+            kind: Kind::CatchUp,
+            ..case()
+        };
+        let text = text(&Place {
+            away: Some("127.0.0.1:3".parse().unwrap()),
+            ..place(&case)
+        });
+        let away = "      away: { url: \"http://127.0.0.1:3/e/99999999\", secret: \"whsec_";
+        assert_eq!(text.matches(away).count(), 1, "{text}");
+        assert!(text.contains("bytes: 16GiB, for: webhooks }"), "{text}");
     }
 
     #[test]

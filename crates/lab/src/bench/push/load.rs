@@ -105,6 +105,13 @@ impl<'a> Load<'a> {
         })
     }
 
+    /// Numbers the events behind those that others have published.
+    pub fn begin_behind(&mut self, last: u64) {
+        for publisher in &mut self.publishers {
+            publisher.last = last;
+        }
+    }
+
     /// How many events each topic has had: as many as all others.
     pub fn events_each(&self) -> u64 {
         self.publishers.iter().map(|it| it.last).max().unwrap_or(0)

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::case::{Case, Kind};
+use super::load::Replies;
 use super::system::System;
 use crate::bench::clock::Used;
 use crate::bench::outcome::{self, FOREIGN_MAX, Sample};
@@ -66,6 +67,23 @@ pub(crate) struct Figures {
     pub tries: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle: Option<Idle>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub catch_up: Option<CatchUp>,
+}
+
+/// What came of an endpoint that was away. The other figures are those of the others, while it
+/// caught up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct CatchUp {
+    /// Seconds that it took to publish the events that waited for it.
+    pub published: f64,
+    /// Deliveries to it in a second: beside those to the others, and when there are no others.
+    pub beside: f64,
+    pub alone: f64,
+    /// Seconds from its return until it had everything.
+    pub seconds: f64,
+    /// The latency of the others before it came back.
+    pub before: SinkLatency,
 }
 
 /// What webhooks take to which nothing is sent.
@@ -96,20 +114,34 @@ impl Figures {
     pub fn enter_report(&mut self, report: &SinkReport) {
         self.latency = report.latency_ms.unwrap_or_default();
         self.last = report.last_of_event_ms.unwrap_or_default();
-        self.delivered = report.accepted;
-        self.missing = report.missing;
-        self.duplicates = report.duplicates;
-        self.disordered = report.disordered;
-        self.changed = report.changed;
+        self.enter_faults(report);
+    }
+
+    /// Enters what has come to a sink and was wrong there, beside what others say.
+    pub fn enter_faults(&mut self, report: &SinkReport) {
+        self.delivered += report.accepted;
+        self.missing += report.missing;
+        self.duplicates += report.duplicates;
+        self.disordered += report.disordered;
+        self.changed += report.changed;
         if let Some(signatures) = report.signatures {
-            self.unsigned = signatures.bad + signatures.absent;
-            self.unchecked = signatures.unchecked;
+            self.unsigned += signatures.bad + signatures.absent;
+            self.unchecked += signatures.unchecked;
         }
         if let Some(worst) = report.worst.first() {
             self.first_error = Some(format!(
                 "{}: {} accepted, {} missing, {} doubled, {} out of order",
                 worst.path, worst.accepted, worst.missing, worst.duplicates, worst.disordered
             ));
+        }
+    }
+
+    /// Enters how publishers were answered.
+    pub(super) fn enter_replies(&mut self, replies: Replies) {
+        self.publish = replies.latency.latency();
+        self.refused = replies.refused;
+        if let Some(refusal) = replies.first_refusal {
+            self.first_error = Some(refusal);
         }
     }
 
@@ -145,6 +177,7 @@ impl Sample for Figures {
         };
         let sum = |figure: &dyn Fn(&Self) -> u64| rounds.iter().map(figure).sum::<u64>();
         let idle: Vec<Idle> = rounds.iter().filter_map(|it| it.idle).collect();
+        let catch_up: Vec<CatchUp> = rounds.iter().filter_map(|it| it.catch_up).collect();
         Self {
             throughput: of(&|it| it.throughput),
             latency: median_of(rounds, |it| &it.latency),
@@ -170,11 +203,12 @@ impl Sample for Figures {
             subscribed: some(&|it| it.subscribed),
             tries: bytes(&|it| it.tries),
             idle: (!idle.is_empty()).then(|| Idle::median(&idle)),
+            catch_up: (!catch_up.is_empty()).then(|| CatchUp::median(&catch_up)),
         }
     }
 }
 
-fn median_of(rounds: &[Figures], which: impl Fn(&Figures) -> &SinkLatency) -> SinkLatency {
+fn median_of<T>(rounds: &[T], which: impl Fn(&T) -> &SinkLatency) -> SinkLatency {
     let of = |figure: fn(&SinkLatency) -> f64| median(rounds.iter().map(|it| figure(which(it))));
     SinkLatency {
         count: rounds.iter().map(|it| which(it).count).sum(),
@@ -184,6 +218,19 @@ fn median_of(rounds: &[Figures], which: impl Fn(&Figures) -> &SinkLatency) -> Si
         p99: of(|it| it.p99),
         p999: of(|it| it.p999),
         max: of(|it| it.max),
+    }
+}
+
+impl CatchUp {
+    fn median(rounds: &[Self]) -> Self {
+        let of = |figure: fn(&Self) -> f64| median(rounds.iter().map(figure));
+        Self {
+            published: of(|it| it.published),
+            beside: of(|it| it.beside),
+            alone: of(|it| it.alone),
+            seconds: of(|it| it.seconds),
+            before: median_of(rounds, |it| &it.before),
+        }
     }
 }
 

@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
+use super::away::{self, Rate};
 use super::case::{Case, Kind};
 use super::hub;
 use super::idle;
 use super::load::{Load, Phase};
-use super::results::{Figures, Idle};
+use super::results::{CatchUp, Figures, Idle};
 use super::sink::{Sink, Wanted};
 use super::system::{self, Place, Setup, System};
 use crate::bench::clock::Watch;
@@ -46,6 +47,8 @@ pub(super) struct Bench {
 /// Everything that runs for a sample.
 struct Running {
     address: SocketAddr,
+    /// Where the endpoint will be that is away.
+    away: Option<SocketAddr>,
     setup: Setup,
     log: PathBuf,
     sink: Sink,
@@ -82,6 +85,7 @@ impl Bench {
         };
         let figures = match case.kind {
             Kind::Idle => self.idle(case, &mut running, started),
+            Kind::CatchUp => self.catch_up(system, case, &mut running),
             Kind::Webhooks | Kind::WebSub => self.deliver(case, &mut running),
         };
         let figures = figures.map_err(|error| {
@@ -102,40 +106,58 @@ impl Bench {
         folder: &Path,
     ) -> anyhow::Result<(Running, Duration)> {
         fs::create_dir_all(folder)?;
-        let sink = |case: &Case| {
-            let own = &self.programs.own;
-            Sink::start(own, &self.cores, case, &self.folder, Some(&self.identity))
-        };
-        let main_sink = sink(case)?;
+        let sink = self.sink(case, process::free_address()?)?;
         let failing = match system {
-            System::Disturbed => Some(sink(&Case::default())?),
+            System::Disturbed => Some(self.sink(&Case::default(), process::free_address()?)?),
             _ => None,
         };
-        let address = process::free_address()?;
+        let place = Place {
+            case,
+            listen: process::free_address()?,
+            sink: sink.address,
+            failing: failing.as_ref().map(|it| it.address),
+            away: match case.kind {
+                Kind::CatchUp => Some(process::free_address()?),
+                _ => None,
+            },
+            folder,
+            authority: case.is_tls.then_some(self.identity.ca.as_path()),
+            keys: &self.keys,
+        };
+        let others = match case.kind {
+            // They come when everything has been published for the one that is away.
+            Kind::CatchUp => 0,
+            _ => case.endpoints,
+        };
         let mut setup = system::set_up(
             system,
             &Place {
-                case,
-                listen: address,
-                sink: main_sink.address,
-                failing: failing.as_ref().map(|it| it.address),
-                folder,
-                authority: case.is_tls.then_some(self.identity.ca.as_path()),
-                keys: &self.keys,
+                case: &Case {
+                    endpoints: others,
+                    ..case.clone()
+                },
+                ..place
             },
             &self.programs,
         )?;
         let log = folder.join("log");
-        let (process, started) = self.start_process(&mut setup, address, &log)?;
+        let (process, started) = self.start_process(&mut setup, place.listen, &log)?;
         let running = Running {
-            address,
+            address: place.listen,
+            away: place.away,
             setup,
             log,
-            sink: main_sink,
+            sink,
             failing,
             process: Some(process),
         };
         Ok((running, started))
+    }
+
+    fn sink(&self, case: &Case, address: SocketAddr) -> anyhow::Result<Sink> {
+        let own = &self.programs.own;
+        let identity = Some(&self.identity);
+        Sink::start(address, own, &self.cores, case, &self.folder, identity)
     }
 
     fn start_process(
@@ -183,22 +205,112 @@ impl Bench {
         figures.enter_used(&used, has.accepted - had.accepted, case.bytes);
         let Phase { open, close } = phase;
         figures.enter_report(&sink.report(&Wanted {
-            events: load.events_each(),
+            first: 1,
+            last: load.events_each(),
             endpoints: case.endpoints,
             from: open,
             to: close,
         })?);
-        figures.publish = load.replies.latency.latency();
-        figures.refused = load.replies.refused;
-        if let Some(refusal) = load.replies.first_refusal {
-            figures.first_error = Some(refusal);
-        }
+        figures.enter_replies(load.replies);
         if let Some(failing) = &mut running.failing {
             figures.tries = Some(failing.count()?.posts);
         }
         thread::sleep(SETTLE);
         figures.memory_settled = Some(process::memory(&watch.system).1);
         Ok(figures)
+    }
+
+    /// Publishes events for an endpoint that is away, starts again with others beside it, and has
+    /// it come back while these get events.
+    fn catch_up(
+        &self,
+        system: System,
+        case: &Case,
+        running: &mut Running,
+    ) -> anyhow::Result<Figures> {
+        let away = running.away.context("nobody is away")?;
+        let published = away::publish(case, running.address)?;
+        self.restart_with_others(system, case, running)?;
+        let mut load = Load::connect(case, running.address)?;
+        load.begin_behind(case.backlog);
+        let wanted = |load: &Load<'_>| (load.events_each() - case.backlog) * case.endpoints as u64;
+        let run = |load: &mut Load<'_>, sink: &mut Sink, time: Duration| {
+            let phase = load.run(time, &mut || Ok(0))?;
+            sink.wait(wanted(load))?;
+            anyhow::Ok(phase)
+        };
+        run(&mut load, &mut running.sink, self.warm_up)?;
+        let before = run(&mut load, &mut running.sink, self.window)?;
+        let mut figures = Figures {
+            memory_before: Some(process::memory(&running.family()).1),
+            ..Figures::default()
+        };
+        let mut returned = self.sink(case, away)?;
+        let begun = Instant::now();
+        returned.wait(1)?;
+        let mut watch = self.watch(running);
+        watch.stubs.extend(returned.family());
+        let sink = &mut running.sink;
+        let (used, had) = (watch.read()?, sink.count()?.accepted);
+        let had = had + returned.count()?.accepted;
+        let rate = Rate::begin(&mut returned)?;
+        let meanwhile = run(&mut load, sink, self.window)?;
+        let beside = rate.end(case, &mut returned)?;
+        let has = sink.count()?.accepted + returned.count()?.accepted;
+        figures.enter_used(&watch.read()?.since(&used), has - had, case.bytes);
+        let alone = Rate::over(self.window, case, &mut returned)?;
+        returned.wait(load.events_each())?;
+        let seconds = begun.elapsed().as_secs_f64();
+        let others = |phase: Phase| Wanted {
+            first: case.backlog + 1,
+            last: load.events_each(),
+            endpoints: case.endpoints,
+            from: phase.open,
+            to: phase.close,
+        };
+        figures.enter_report(&sink.report(&others(meanwhile))?);
+        figures.enter_faults(&returned.report(&Wanted {
+            first: 1,
+            endpoints: 1,
+            ..others(meanwhile)
+        })?);
+        let before = sink.report(&others(before))?.latency_ms;
+        figures.catch_up = Some(CatchUp {
+            published: published.as_secs_f64(),
+            beside,
+            alone,
+            seconds,
+            before: before.unwrap_or_default(),
+        });
+        figures.memory_peak = Some(process::memory(&watch.system).0);
+        figures.enter_replies(load.replies);
+        Ok(figures)
+    }
+
+    /// Stops the system, and starts it with all endpoints of the case.
+    fn restart_with_others(
+        &self,
+        system: System,
+        case: &Case,
+        running: &mut Running,
+    ) -> anyhow::Result<()> {
+        running.process = None;
+        let folder = running.log.parent().context("there is no folder")?;
+        let place = Place {
+            case,
+            listen: running.address,
+            sink: running.sink.address,
+            failing: None,
+            away: running.away,
+            folder,
+            authority: None,
+            keys: &self.keys,
+        };
+        running.setup = system::set_up(system, &place, &self.programs)?;
+        let (address, log) = (running.address, running.log.clone());
+        let (process, _) = self.start_process(&mut running.setup, address, &log)?;
+        running.process = Some(process);
+        Ok(())
     }
 
     /// Makes webhooks, looks at memory before and after and behind a restart, and sends one event
@@ -243,7 +355,8 @@ impl Bench {
         };
         figures.enter_used(&used, has.accepted, case.bytes);
         figures.enter_report(&running.sink.report(&Wanted {
-            events: 1,
+            first: 1,
+            last: 1,
             endpoints: case.endpoints,
             from: 0,
             to: stamp::now(),

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use super::case::Case;
 use super::flow;
 use crate::bench::ask::Connection;
-use crate::bench::process::{self, Cores, Process};
+use crate::bench::process::{Cores, Process};
 use crate::pki::Identity;
 use crate::stub::SinkReport;
 
@@ -21,7 +21,7 @@ const LOOK: Duration = Duration::from_millis(5);
 /// How long nothing may come before what is missing is taken to be lost.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 /// What is kept to check signatures with, in MiB: proofs, and each body once.
-const KEEP: &str = "2048";
+const KEEP: &str = "4096";
 
 /// A sink under way.
 pub(super) struct Sink {
@@ -41,8 +41,9 @@ pub(super) struct Count {
 /// Which events a report is about.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Wanted {
-    /// How many events each topic has had.
-    pub events: u64,
+    /// The numbers of the first and the last event that each endpoint should have.
+    pub first: u64,
+    pub last: u64,
     pub endpoints: usize,
     /// Latencies count of events between these instants, in microseconds since 1970.
     pub from: u64,
@@ -50,18 +51,18 @@ pub(super) struct Wanted {
 }
 
 impl Sink {
-    /// Starts one for a case. Its certificate is in a folder where the case wants TLS.
+    /// Starts one for a case at an address. Its certificate is in a folder where the case wants TLS.
     ///
     /// # Errors
     /// When it does not listen.
     pub fn start(
+        address: SocketAddr,
         own: &Path,
         cores: &Cores,
         case: &Case,
         folder: &Path,
         identity: Option<&Identity>,
     ) -> anyhow::Result<Self> {
-        let address = process::free_address()?;
         let mut command = Command::new(own);
         command.args(["stub", "webhook-sink", "--listen", &address.to_string()]);
         command.args(["--keep", KEEP]);
@@ -144,14 +145,17 @@ impl Sink {
     /// When it does not answer.
     pub fn report(&mut self, wanted: &Wanted) -> anyhow::Result<SinkReport> {
         let Wanted {
-            events,
+            first,
+            last,
             endpoints,
             from,
             to,
         } = wanted;
-        let path = match events {
+        let path = match last {
             0 => "/report".to_owned(),
-            _ => format!("/report?first=1&last={events}&endpoints={endpoints}&from={from}&to={to}"),
+            _ => format!(
+                "/report?first={first}&last={last}&endpoints={endpoints}&from={from}&to={to}"
+            ),
         };
         let body = self.asked.get(&path).context("the sink")?.body_of(200)?;
         Ok(serde_json::from_slice(&body)?)

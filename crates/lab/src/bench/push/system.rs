@@ -78,7 +78,7 @@ impl System {
                 (case.scenario != "disturbed").then_some("no endpoint fails here")
             }
             (Self::Floor, Kind::WebSub) => Some("it is no hub"),
-            (Self::Floor, Kind::Idle) => Some("it keeps nothing that could be measured"),
+            (Self::Floor, Kind::Idle | Kind::CatchUp) => Some("it keeps nothing"),
             (Self::Floor, Kind::Webhooks) => case.is_tls.then_some("it sends in clear text"),
         }
     }
@@ -128,6 +128,8 @@ pub(super) struct Place<'a> {
     pub sink: SocketAddr,
     /// A sink for endpoints that fail.
     pub failing: Option<SocketAddr>,
+    /// Where the endpoint will be that is away.
+    pub away: Option<SocketAddr>,
     /// A folder of the system's own.
     pub folder: &'a Path,
     /// The authority that certifies the sink, where it speaks TLS.
@@ -169,6 +171,7 @@ pub(super) fn set_up(
         listen: place.listen,
         sink: place.sink,
         failing: place.failing.filter(|_| system == System::Disturbed),
+        away: place.away,
         authority: AUTHORITY,
     });
     let file = place.folder.join("push.yaml");
@@ -210,7 +213,7 @@ mod tests {
         "disturbed".clone_into(&mut case.scenario);
         assert_eq!(able(&case), ["intertie", "disturbed", "baseline", "floor"]);
         case.scenario.clear();
-        for kind in [Kind::WebSub, Kind::Idle] {
+        for kind in [Kind::WebSub, Kind::Idle, Kind::CatchUp] {
             case.kind = kind;
             assert_eq!(able(&case), ["intertie", "baseline"]);
         }

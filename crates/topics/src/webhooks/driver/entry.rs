@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
-use super::super::machine::{Action, Machine, Notice, Now, Outcome, Range, Span, Stopped};
+use super::super::machine::{Action, Machine, Notice, Now, Outcome, Range, Resting, Span, Stopped};
 use super::super::plan::{EndpointPlan, Subscriber};
 use super::super::reports::{DeadLetters, Reports};
 use super::super::state::{Bell, Command, EndpointState, Stored};
@@ -44,18 +44,57 @@ impl Drop for Claim {
     }
 }
 
+/// The machine of an endpoint.
+enum Served {
+    /// Another one serves the endpoint.
+    Elsewhere,
+    /// It has nothing to do, and takes little memory.
+    Resting(Resting),
+    Active(Box<Active>),
+}
+
+/// A machine with what it needs.
+struct Active {
+    machine: Machine,
+    /// What has been offered and not been sent.
+    held: Held,
+    /// What has been read for it alone.
+    page: VecDeque<Rc<Shown>>,
+    /// Why something has failed last, for the log.
+    last_failure: Option<String>,
+    /// The same for its owner and the operational topic: without the addresses of a host that a
+    /// user has chosen.
+    last_failure_for_owner: Option<String>,
+    /// Why requests have been refused last, by their first event: others fail meanwhile.
+    refusals: BTreeMap<u64, String>,
+}
+
+impl Active {
+    /// Frees what it has been offered: it is offered again.
+    fn forget_offered(&mut self) {
+        self.held = Held::default();
+        self.page = VecDeque::new();
+    }
+
+    fn new(machine: Machine) -> Box<Self> {
+        Box::new(Self {
+            machine,
+            held: Held::default(),
+            page: VecDeque::new(),
+            last_failure: None,
+            last_failure_for_owner: None,
+            refusals: BTreeMap::new(),
+        })
+    }
+}
+
 /// One endpoint while it is served.
 pub(super) struct Entry {
     pub plan: Arc<EndpointPlan>,
     /// The number of its view.
     pub view: usize,
     claim: Option<Claim>,
-    /// Absent while another one serves the endpoint.
-    machine: Option<Machine>,
-    /// What has been offered and not been sent.
-    held: Held,
-    /// What has been read for it alone.
-    page: VecDeque<Rc<Shown>>,
+    served: Served,
     is_paging: bool,
     /// Whether it waits for a place among the requests to its host.
     pub waits_for_host: bool,
@@ -80,13 +119,6 @@ pub(super) struct Entry {
     timer: Option<u64>,
     /// Who waits for the note of a version.
     asked: Vec<(u64, oneshot::Sender<()>)>,
-    /// Why something has failed last, for the log.
-    last_failure: Option<String>,
-    /// The same for its owner and the operational topic: without the addresses of a host that a
-    /// user has chosen.
-    pub last_failure_for_owner: Option<String>,
-    /// Why requests have been refused last, by their first event: others fail meanwhile.
-    refusals: BTreeMap<u64, String>,
     /// What has not been reported of it, once there was something.
     pub reports: Option<Box<Reports>>,
     /// The cursor of the record that was made last.
@@ -101,9 +133,7 @@ impl Entry {
             plan,
             view,
             claim: None,
-            machine: None,
-            held: Held::default(),
-            page: VecDeque::new(),
+            served: Served::Elsewhere,
             is_paging: false,
             waits_for_host: false,
             begun_unproven: 0,
@@ -117,9 +147,6 @@ impl Entry {
             is_deleted: false,
             timer: None,
             asked: Vec::new(),
-            last_failure: None,
-            last_failure_for_owner: None,
-            refusals: BTreeMap::new(),
             reports: None,
             recorded: u64::MAX,
             begun_before: 0,
@@ -130,30 +157,70 @@ impl Entry {
     /// comes. So it is asked again at once, whatever it has answered before.
     pub fn renew(&mut self, plan: Arc<EndpointPlan>) {
         self.plan = plan;
-        let Some(machine) = &mut self.machine else {
-            return;
-        };
-        self.begun_before = machine.last_number();
-        if machine.down().is_some() || machine.stopped().is_some() {
-            machine.resume();
+        match &mut self.served {
+            Served::Elsewhere => {}
+            Served::Resting(resting) => self.begun_before = resting.number,
+            Served::Active(active) => {
+                let machine = &mut active.machine;
+                self.begun_before = machine.last_number();
+                if machine.down().is_some() || machine.stopped().is_some() {
+                    machine.resume();
+                }
+            }
+        }
+    }
+
+    /// The machine, unless it rests or is another one's.
+    fn machine(&self) -> Option<&Machine> {
+        match &self.served {
+            Served::Active(active) => Some(&active.machine),
+            Served::Elsewhere | Served::Resting(_) => None,
+        }
+    }
+
+    /// What there is of it while it does not rest.
+    fn active(&mut self) -> Option<&mut Active> {
+        match &mut self.served {
+            Served::Active(active) => Some(active),
+            Served::Elsewhere | Served::Resting(_) => None,
+        }
+    }
+
+    /// The same, and it rests no longer. None while another one serves the endpoint.
+    fn waken(&mut self) -> Option<&mut Active> {
+        if let Served::Resting(resting) = &self.served {
+            let machine = Machine::wake(Arc::clone(&self.plan.policy), resting);
+            self.served = Served::Active(Active::new(machine));
+        }
+        self.active()
+    }
+
+    /// Has it rest when it has nothing to do.
+    fn rest(&mut self) {
+        if let Served::Active(active) = &self.served
+            && active.page.is_empty()
+            && let Some(resting) = active.machine.rest()
+        {
+            self.served = Served::Resting(resting);
         }
     }
 
     /// Whether the endpoint belongs to this driver.
     pub fn is_taken(&self) -> bool {
-        self.machine.is_some()
+        !matches!(self.served, Served::Elsewhere)
     }
 
     /// The same, and nothing is under way.
     pub fn is_idle(&self) -> bool {
         let is_told_of = self.reports.as_ref().is_some_and(|it| it.is_under_way);
-        self.machine.as_ref().is_some_and(|it| !it.is_busy()) && !is_told_of
+        let is_busy = self.machine().is_some_and(Machine::is_busy);
+        self.is_taken() && !is_busy && !is_told_of
     }
 
     /// Whether one that is retired can go: nothing is under way, and its record is written.
     pub fn is_done(&self) -> bool {
-        let is_busy = self.machine.as_ref().is_some_and(Machine::is_busy);
-        let is_noted = self.machine.as_ref().is_none_or(|it| !it.is_dirty());
+        let is_busy = self.machine().is_some_and(Machine::is_busy);
+        let is_noted = self.machine().is_none_or(|it| !it.is_dirty());
         let is_busy = is_busy || self.reports.as_ref().is_some_and(|it| it.is_under_way);
         !is_busy && !self.is_paging && (is_noted || self.is_deleted)
     }
@@ -166,7 +233,8 @@ impl Entry {
     /// Gives the endpoint back, when what is stored of it has been noted or that has failed. What
     /// has been asked for is done in any case, and is answered only when it is noted.
     pub fn release(&mut self, is_noted: bool, now: Now) {
-        if self.machine.take().is_some() {
+        let served = std::mem::replace(&mut self.served, Served::Elsewhere);
+        if !matches!(served, Served::Elsewhere) {
             let mut reports = self.reports.take();
             if let Some(reports) = &mut reports {
                 reports.stop_clock(now.us);
@@ -182,7 +250,7 @@ impl Entry {
 
     /// Takes the endpoint, if it is free. Whether it belongs to this driver.
     pub fn prepare(&mut self, log: &Log, (bell, at): (&Arc<Bell>, usize), now: Now) -> bool {
-        if self.machine.is_some() {
+        if self.is_taken() {
             return true;
         }
         let state = &self.plan.state;
@@ -199,7 +267,8 @@ impl Entry {
         if owes_note {
             machine.owe_note();
         }
-        self.machine = Some(machine);
+        self.served = Served::Active(Active::new(machine));
+        self.rest();
         self.reports = reports.map(|mut it| {
             it.start_clock(now.us);
             it
@@ -209,17 +278,20 @@ impl Entry {
 
     /// Does what operators want. Whether one waits for the note.
     pub fn obey(&mut self, now: Now) -> bool {
-        let Some(machine) = &mut self.machine else {
+        if !self.is_taken() {
             return false;
-        };
+        }
         for (command, answer) in self.plan.state.take_commands() {
+            let Some(Active { machine, .. }) = self.waken() else {
+                break;
+            };
             match command {
                 Command::Pause => machine.pause(),
                 Command::Resume => machine.resume(),
                 Command::Replay(range) => machine.replay(range),
             }
-            if machine.is_dirty() {
-                let (_, version) = machine.record(now);
+            let version = machine.is_dirty().then(|| machine.record(now).1);
+            if let Some(version) = version {
                 self.asked.push((version, answer));
             } else {
                 // It was so before, and that is on the disk. Whoever has asked may have left.
@@ -242,16 +314,23 @@ impl Entry {
         if self.is_waiting || self.is_paging {
             return None;
         }
-        let machine = self.machine.as_ref()?;
-        machine.wants().then(|| machine.next())
+        match &self.served {
+            Served::Elsewhere => None,
+            Served::Resting(resting) => Some(resting.cursor + 1),
+            Served::Active(active) => {
+                let machine = &active.machine;
+                machine.wants().then(|| machine.next())
+            }
+        }
     }
 
     /// An event that has been read for it alone.
     pub fn page_front(&mut self, number: u64) -> Option<Rc<Shown>> {
-        while let Some(front) = self.page.front() {
+        let page = &mut self.active()?.page;
+        while let Some(front) = page.front() {
             match front.id.sequence.cmp(&number) {
-                std::cmp::Ordering::Less => drop(self.page.pop_front()),
-                std::cmp::Ordering::Equal => return self.page.pop_front(),
+                std::cmp::Ordering::Less => drop(page.pop_front()),
+                std::cmp::Ordering::Equal => return page.pop_front(),
                 std::cmp::Ordering::Greater => return None,
             }
         }
@@ -260,40 +339,41 @@ impl Entry {
 
     /// Whether events have to be read for it, which is noted then.
     pub fn begin_page(&mut self) -> bool {
-        self.page.clear();
+        if let Some(active) = self.active() {
+            active.page.clear();
+        }
         !std::mem::replace(&mut self.is_paging, true)
     }
 
     /// Takes events that have been read for it.
     pub fn paged(&mut self, page: Page, now: Now) {
         self.is_paging = false;
+        let Some(active) = self.waken() else {
+            return;
+        };
         match page {
-            Page::Events(events) => self.page = events.into(),
-            Page::Gone { first } => {
-                if let Some(machine) = &mut self.machine {
-                    machine.offer_gap(first.saturating_sub(1), now);
-                }
-            }
+            Page::Events(events) => active.page = events.into(),
+            Page::Gone { first } => active.machine.offer_gap(first.saturating_sub(1), now),
             Page::Unusable => {}
         }
     }
 
     /// Offers it an event.
     pub fn offer(&mut self, shown: &Rc<Shown>, now: Now) {
-        let Some(machine) = &mut self.machine else {
+        let Some(Active { machine, held, .. }) = self.waken() else {
             return;
         };
         // What is done comes by again after a rewind. Nobody would take it.
         let is_done = machine.is_done(shown.id.sequence);
         machine.offer(shown.item(), now);
         if !is_done && !shown.is_left_out() {
-            self.held.push(shown);
+            held.push(shown);
         }
     }
 
     /// What there is to do.
     pub fn next_action(&mut self, now: Now) -> Action {
-        let Some(machine) = &mut self.machine else {
+        let Some(Active { machine, .. }) = self.active() else {
             return Action::Wait(None);
         };
         let next = machine.next();
@@ -310,38 +390,51 @@ impl Entry {
     /// ring is not what the endpoint wants.
     fn forget_offered(&mut self) {
         self.is_waiting = false;
-        self.held = Held::default();
-        self.page = VecDeque::new();
+        if let Some(active) = self.active() {
+            active.forget_offered();
+        }
     }
 
     /// Events of it with what is held of them.
     pub fn parcel(&mut self, topic: &Arc<Topic>, span: Span) -> Parcel {
-        let machine = self.machine.as_ref();
+        let plan = Arc::clone(&self.plan);
+        let (done, shown) = match self.active() {
+            Some(it) => (it.machine.done_within(span), it.held.take(span)),
+            None => Default::default(),
+        };
         Parcel {
             topic: Arc::clone(topic),
-            plan: Arc::clone(&self.plan),
+            plan,
             span,
-            done: machine.map_or_else(Vec::new, |it| it.done_within(span)),
-            shown: self.held.take(span),
+            done,
+            shown,
         }
     }
 
     /// Why it is disabled and since when, if that has not been reported.
     pub fn unreported(&self) -> Option<(Stopped, u64)> {
-        self.machine.as_ref()?.unreported()
+        self.machine()?.unreported()
+    }
+
+    /// Why something has failed last, in words for its owner.
+    pub fn failure(&self) -> &str {
+        match &self.served {
+            Served::Active(active) => active.last_failure_for_owner.as_deref().unwrap_or_default(),
+            Served::Elsewhere | Served::Resting(_) => "",
+        }
     }
 
     /// It has been reported that it is disabled since then.
     pub fn set_reported(&mut self, since: u64) {
-        if let Some(machine) = &mut self.machine {
-            machine.set_reported(since);
+        if let Some(active) = self.active() {
+            active.machine.set_reported(since);
         }
     }
 
     /// Has it reported that these events are gone.
     pub fn add_gap(&mut self, span: Span) {
         if self.plan.websub().is_none() {
-            let machine = self.machine.as_ref();
+            let machine = self.machine();
             let done = machine.map_or_else(Vec::new, |it| it.done_within(span));
             self.reports.get_or_insert_default().add_gap(span, &done);
         }
@@ -357,7 +450,10 @@ impl Entry {
 
     /// Why the request that begins with this event has been refused, in words for its owner.
     pub fn refusal(&self, first: u64) -> String {
-        let known = self.refusals.get(&first).cloned();
+        let known = match &self.served {
+            Served::Active(active) => active.refusals.get(&first).cloned(),
+            Served::Elsewhere | Served::Resting(_) => None,
+        };
         known.unwrap_or_else(|| "refused before a restart or a change".to_owned())
     }
 
@@ -367,26 +463,37 @@ impl Entry {
             // It was sent before the subscriber has confirmed that it wants more.
             report.outcome = Outcome::Down { retry_after: None };
         }
-        if report.reason.is_some() {
-            self.last_failure = report.reason;
-            self.last_failure_for_owner
-                .clone_from(&report.reason_for_owner);
-        }
-        let Some(machine) = &mut self.machine else {
+        let Some(active) = self.active() else {
             return;
         };
-        self.plan.state.note_outcome(&report.outcome);
+        if report.reason.is_some() {
+            active.last_failure = report.reason;
+            active
+                .last_failure_for_owner
+                .clone_from(&report.reason_for_owner);
+        }
+        let Active {
+            machine, refusals, ..
+        } = active;
         if let Some(first) = machine.first_of(number)
             && report.outcome == Outcome::Refused
         {
-            self.refusals
-                .insert(first, report.reason_for_owner.unwrap_or_default());
+            refusals.insert(first, report.reason_for_owner.unwrap_or_default());
         }
         machine.finished(number, report.outcome, now, random);
-        self.refusals.retain(|first, _| !machine.is_done(*first));
+        refusals.retain(|first, _| !machine.is_done(*first));
         let notices = machine.take_notices();
+        self.plan.state.note_outcome(&report.outcome);
         for notice in notices {
             self.log_notice(notice);
+        }
+    }
+
+    /// Why something has failed last, for the log.
+    fn last_failure(&self) -> &str {
+        match &self.served {
+            Served::Active(active) => active.last_failure.as_deref().unwrap_or_default(),
+            Served::Elsewhere | Served::Resting(_) => "",
         }
     }
 
@@ -395,7 +502,7 @@ impl Entry {
             return self.log_hub_notice(subscriber, notice);
         }
         let (topic, endpoint) = (&*self.plan.state.topic, &*self.plan.state.name);
-        let reason = self.last_failure.as_deref().unwrap_or_default();
+        let reason = self.last_failure();
         match notice {
             Notice::IsDown => tracing::warn!(
                 target: "topics", topic, endpoint, reason,
@@ -439,7 +546,7 @@ impl Entry {
             (subscriber.gone)();
         }
         let (topic, subscription) = (&*self.plan.state.topic, &*self.plan.state.name);
-        let reason = self.last_failure.as_deref().unwrap_or_default();
+        let reason = self.last_failure();
         tracing::debug!(target: "websub", topic, subscription, reason, ?notice, "a subscriber");
     }
 
@@ -462,23 +569,38 @@ impl Entry {
     /// After a look at it: shows how it is, and frees what it does not need soon. Whether something
     /// has to be noted that the driver does not know of.
     pub fn settle_down(&mut self) -> bool {
-        let Some(machine) = &self.machine else {
-            return false;
+        let is_dirty = match &mut self.served {
+            Served::Elsewhere => return false,
+            Served::Resting(resting) => {
+                self.plan.state.show_at(resting.cursor);
+                false
+            }
+            Served::Active(active) => {
+                let machine = &active.machine;
+                self.plan.state.show(machine);
+                let is_dirty = machine.is_dirty();
+                if machine.down().is_some() || machine.stopped().is_some() {
+                    active.forget_offered();
+                }
+                is_dirty
+            }
         };
-        self.plan.state.show(machine);
-        if machine.down().is_some() || machine.stopped().is_some() {
-            self.held = Held::default();
-            self.page = VecDeque::new();
-        }
-        machine.is_dirty() && !std::mem::replace(&mut self.is_dirty, true)
+        is_dirty && !std::mem::replace(&mut self.is_dirty, true)
     }
 
-    /// What has to be noted, and which version of it that is.
+    /// What has to be noted, and which version of it that is. Nothing of one that rests: that has
+    /// been noted.
     pub fn record(&mut self, log: &Log, now: Now) -> Option<(Stored, u64)> {
         if self.is_deleted {
             return None;
         }
-        let machine = self.machine.as_ref()?;
+        if let Served::Resting(resting) = &self.served {
+            self.recorded = resting.cursor;
+        }
+        let Served::Active(active) = &self.served else {
+            return None;
+        };
+        let machine = &active.machine;
         let (record, version) = machine.record(now);
         self.recorded = machine.cursor();
         let cursor = log.id(machine.cursor()).to_string();
@@ -493,12 +615,17 @@ impl Entry {
     /// The record of this version has been written, the last one. Whether something waits for that,
     /// and whether something has changed since.
     pub fn noted(&mut self, version: u64) -> (bool, bool) {
-        let Some(machine) = &mut self.machine else {
-            return (false, false);
+        let is_dirty = match &mut self.served {
+            Served::Elsewhere => return (false, false),
+            Served::Resting(_) => false,
+            Served::Active(active) => {
+                active.machine.noted(version);
+                active.machine.is_dirty()
+            }
         };
-        machine.noted(version);
         self.plan.state.set_noted(self.recorded);
-        self.is_dirty = machine.is_dirty();
+        self.is_dirty = is_dirty;
+        self.rest();
         let done = self.asked.extract_if(.., |(at, _)| *at <= version);
         for (_, answer) in done {
             // Whoever has asked may have left.
@@ -511,7 +638,11 @@ impl Entry {
     /// Whether it has events in memory, or has them read, because it is behind. True only for a
     /// change of that, with what it is now.
     pub fn turned_behind(&mut self) -> Option<bool> {
-        let is_behind = self.is_paging || !self.page.is_empty();
+        let has_page = match &self.served {
+            Served::Active(active) => !active.page.is_empty(),
+            Served::Elsewhere | Served::Resting(_) => false,
+        };
+        let is_behind = self.is_paging || has_page;
         let was_behind = std::mem::replace(&mut self.is_behind, is_behind);
         (is_behind != was_behind).then_some(is_behind)
     }

@@ -92,13 +92,15 @@ impl Entry {
 
     fn take_report(&mut self, topic: &Topic, now: Now) -> Option<ReportEvent> {
         let stop = self.unreported();
+        let mut reports = self.reports.take().unwrap_or_default();
         let subject = Subject {
             plan: &self.plan,
             now_ms: now.wall_ms,
-            failure: self.last_failure_for_owner.as_deref().unwrap_or_default(),
+            failure: self.failure(),
         };
-        let reports = self.reports.get_or_insert_default();
-        reports.take(&subject, stop, |it| topic.id(it))
+        let event = reports.take(&subject, stop, |it| topic.id(it));
+        self.reports = Some(reports);
+        event
     }
 
     fn reported(&mut self, since: Option<u64>, failed: Option<ReportEvent>, now: Now) {

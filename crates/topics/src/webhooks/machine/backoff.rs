@@ -24,7 +24,7 @@ impl Backoff {
 }
 
 /// When requests may be made (the generic cell rate algorithm, ITU-T I.371, annex A).
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Throttled {
     /// When the next one would come if they came evenly.
     next: u64,

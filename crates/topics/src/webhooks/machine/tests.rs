@@ -60,6 +60,8 @@ struct World {
     repeated: usize,
     dropped: usize,
     crashes: usize,
+    /// How often it had nothing to do.
+    rests: usize,
     /// How often events are still sent again.
     replays: usize,
 }
@@ -86,6 +88,7 @@ impl World {
             repeated: 0,
             dropped: 0,
             crashes: 0,
+            rests: 0,
             replays: 3,
         }
     }
@@ -283,6 +286,19 @@ impl World {
         self.disk = (self.machine.cursor(), through_json(&record));
         self.machine.noted(version);
         self.writing = None;
+        self.rest();
+    }
+
+    /// What is left of a machine that has nothing to do is all there is of it.
+    fn rest(&mut self) {
+        let Some(resting) = self.machine.rest() else {
+            return;
+        };
+        self.rests += 1;
+        let woken = Machine::wake(Arc::clone(&self.policy), &resting);
+        let of = |it: &Machine| (it.record(self.now), it.cursor(), it.next(), it.wants());
+        assert_eq!(of(&woken), of(&self.machine));
+        self.machine = woken;
     }
 
     fn begin_writing(&mut self) {
@@ -294,6 +310,7 @@ impl World {
         if let Some((disk, version)) = self.writing.take() {
             self.disk = disk;
             self.machine.noted(version);
+            self.rest();
         }
     }
 
@@ -397,7 +414,7 @@ fn run(policy: &Policy, seeds: std::ops::Range<u64>) -> usize {
         Ok(count) => 0..count.parse().unwrap(),
         Err(_) => seeds,
     };
-    let (mut repeated, mut dropped) = (0, 0);
+    let (mut repeated, mut dropped, mut rests) = (0, 0, 0);
     let seeds = match std::env::var("WEBHOOK_SEED") {
         Ok(seed) => seed.parse().unwrap()..seed.parse::<u64>().unwrap() + 1,
         Err(_) => seeds,
@@ -410,16 +427,18 @@ fn run(policy: &Policy, seeds: std::ops::Range<u64>) -> usize {
             }
             world.settle();
             world.check();
-            (world.repeated, world.dropped)
+            (world.repeated, world.dropped, world.rests)
         });
         match result {
-            Ok((again, out)) => {
+            Ok((again, out, rest)) => {
                 repeated += again;
                 dropped += out;
+                rests += rest;
             }
             Err(_) => panic!("seed {seed}"),
         }
     }
+    assert!(rests > 0, "it always had something to do");
     assert!(repeated > 0, "no crash has made anything come again");
     dropped
 }

@@ -22,7 +22,6 @@ mod wishes;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::Duration;
 
 use access::sealing_keys::SealingKeys;
 use component::egress::Origins;
@@ -32,7 +31,6 @@ use component::upstream::UpstreamPlan;
 use expr::Expression;
 use journal::Keyed;
 use message::{Fault, Kind, Origin};
-use steps::store::StoreWriter;
 use websub::url::Url;
 
 pub(crate) use self::axway::routes as axway_routes;
@@ -44,14 +42,13 @@ pub(super) use self::read::read;
 use super::attempts::Attempts;
 use super::delivery::Delivery;
 use super::machine::Policy;
-use super::plan::{Destination, EndpointPlan, Outgoing, Subscribed};
+use super::plan::{Destination, EndpointPlan, Outgoing, Subscribed, Terms};
 use super::subscriptions::Subscriptions;
 use super::subscriptions::record::{Subscription, ViewText};
 use super::subscriptions::registry::{Bounds, Known};
 use super::times::now_ms;
 use super::view::ViewPlan;
 use crate::hub::Hub;
-use crate::source::Start;
 use crate::topic::Topic;
 use crate::view::Mode;
 
@@ -73,8 +70,7 @@ pub(crate) struct Managed {
     hub: Arc<Hub>,
     origins: Origins,
     policy: Arc<Policy>,
-    timeout: Duration,
-    dead_letters: Option<StoreWriter>,
+    terms: Arc<Terms>,
     attempts: Arc<Attempts>,
     pace: Arc<Pace>,
     operators: Option<Operators>,
@@ -255,10 +251,7 @@ impl Managed {
                 managed: Arc::clone(self),
                 host,
             }),
-            timeout: self.timeout,
-            dead_letters: self.dead_letters.clone(),
-            attempts: Some(Arc::clone(&self.attempts)),
-            start: Start::Latest,
+            terms: Arc::clone(&self.terms),
         }
     }
 

@@ -127,7 +127,7 @@ impl Managed {
         axway::name_subscription(subscription, (of.0, self.topic.epoch()), &mut headers);
         let request = post::probe(of, (headers, signed), &outgoing);
         let start = services.now();
-        let deadline = start + self.timeout.min(TIME_MAX);
+        let deadline = start + self.terms.timeout.min(TIME_MAX);
         let call = Call {
             plan: &outgoing.forward,
             request: &request,

@@ -16,11 +16,12 @@ use crate::bounds;
 use crate::codes::BAD_WEBHOOK;
 use crate::hub::Hub;
 use crate::settings::Durability;
+use crate::source::Start;
 use crate::topic::Topic;
 use crate::view::Mode;
 use crate::webhooks::attempts::Attempts;
 use crate::webhooks::machine::{Order, Policy};
-use crate::webhooks::plan::EndpointPlan;
+use crate::webhooks::plan::{EndpointPlan, Terms};
 use crate::webhooks::read::{ROOM, USER_DEAD_LETTERS, backoff, disable_after, retries, timeout};
 use crate::webhooks::subscriptions::Subscriptions;
 
@@ -72,6 +73,7 @@ pub(in crate::webhooks) fn read(
         Some(store) => StoreWriter::read(store, ROOM, (states, report)),
         None => Some(StoreWriter::of(USER_DEAD_LETTERS, ROOM, states)),
     };
+    let attempts = Attempts::of(states);
     let managed = Managed {
         subscriptions: Subscriptions::of((topic.name(), topic.slot()), states),
         topic: Arc::clone(topic),
@@ -79,9 +81,13 @@ pub(in crate::webhooks) fn read(
         keys: Arc::new(keys?),
         origins: Origins::new(UpstreamTls::default(), None),
         policy: Arc::new(policy),
-        timeout: timeout(config.timeout.as_ref(), report),
-        dead_letters,
-        attempts: Attempts::of(states),
+        terms: Arc::new(Terms {
+            timeout: timeout(config.timeout.as_ref(), report),
+            dead_letters,
+            attempts: Some(Arc::clone(&attempts)),
+            start: Start::Latest,
+        }),
+        attempts,
         pace: Pace::of(states),
         operators: match operators {
             Some(read) => Some(read?),

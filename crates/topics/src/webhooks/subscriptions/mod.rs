@@ -36,8 +36,8 @@ pub(crate) struct Subscriptions {
     topic: Arc<str>,
     slot: Arc<Slot>,
     inner: Mutex<Inner>,
-    /// What those have done that are deleted.
-    before: Counts,
+    /// What all of them have done, those that are deleted too.
+    counts: Arc<Counts>,
     /// Whether URLs have to answer a challenge, by the last plan.
     challenges: AtomicBool,
 }
@@ -67,7 +67,7 @@ impl Subscriptions {
             topic: Arc::clone(topic),
             slot: Arc::clone(slot),
             inner: Mutex::default(),
-            before: Counts::default(),
+            counts: Arc::default(),
             challenges: AtomicBool::new(true),
         }
     }
@@ -115,9 +115,8 @@ impl Subscriptions {
 
     /// What is known of the delivery of a new one.
     fn state(&self, id: &Arc<str>, stored: Stored) -> Arc<EndpointState> {
-        let state = EndpointState::subscribed((&self.topic, &self.slot), id);
-        state.set_stored(Some(stored));
-        Arc::new(state)
+        let name = (TABLE, Arc::clone(id));
+        EndpointState::unlisted((&self.topic, &self.slot), name, (stored, &self.counts))
     }
 
     /// Writes a new one down that has been reserved, with where it begins. It is there then.
@@ -188,9 +187,7 @@ impl Subscriptions {
             .write(vec![delete(SUBSCRIPTIONS), delete(TABLE)])
             .await?;
         let mut inner = self.inner();
-        if let Some(known) = inner.registry.remove(id) {
-            self.before.add_all(&known.state.counts);
-        }
+        inner.registry.remove(id);
         Self::tell(&inner, id);
         Ok(())
     }
@@ -406,14 +403,12 @@ impl Drop for Changing {
 
 impl State for Subscriptions {
     fn measures(&self, _: Instant) -> Vec<Measure> {
-        let counts = Counts::default();
-        counts.add_all(&self.before);
+        let counts = &self.counts;
         let mut numbers = [0.0; 4];
         let (mut unverified, mut behind) = (0.0, 0);
         let challenges = self.challenges.load(Ordering::Relaxed);
         let inner = self.inner();
         for known in inner.registry.all() {
-            counts.add_all(&known.state.counts);
             behind = behind.max(known.state.lag_events());
             match known.subscription.is_verified || !challenges {
                 true => numbers[known.state.health().0 as usize] += 1.0,
@@ -423,7 +418,7 @@ impl State for Subscriptions {
         drop(inner);
         let of = |health: Health| numbers[health as usize];
         measures(
-            &counts,
+            counts,
             [of(Health::Active), of(Health::Down), of(Health::Paused)],
         )
         .into_iter()

@@ -11,12 +11,13 @@ use super::record::{
     uuid_of,
 };
 use super::registry::{Bounds, Known, Refusal, Registry, Reserved, Start};
+use crate::event::EventId;
 use crate::profile::Profile;
 use crate::view::Mode;
 use crate::webhooks::delivery::Delivery;
 use crate::webhooks::envelope::CloudEvents;
 use crate::webhooks::machine::Order;
-use crate::webhooks::state::EndpointState;
+use crate::webhooks::state::{EndpointState, Stored, TABLE};
 
 const TOPIC: &str = "orders";
 
@@ -75,10 +76,15 @@ fn subscription(id: &str, owner: &Arc<Owner>, view: &Arc<ViewText>) -> Subscript
 }
 
 fn known(subscription: Subscription) -> Known {
-    let state = EndpointState::subscribed((&TOPIC.into(), &Arc::default()), &subscription.id);
+    let name = (TABLE, Arc::clone(&subscription.id));
+    let begins = EventId {
+        epoch: 1,
+        sequence: 0,
+    };
+    let known = (Stored::at(begins), &Arc::default());
     Known {
         subscription: Arc::new(subscription),
-        state: Arc::new(state),
+        state: EndpointState::unlisted((&TOPIC.into(), &Arc::default()), name, known),
     }
 }
 

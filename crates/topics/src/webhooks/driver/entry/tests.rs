@@ -4,7 +4,7 @@ use component::egress::Origins;
 use component::tls::UpstreamTls;
 
 use super::super::super::machine::{Backoff, Batch, Order, Outcome, Policy};
-use super::super::super::plan::Destination;
+use super::super::super::plan::{Destination, Terms};
 use super::super::super::state::{Counts, TABLE};
 use super::super::super::view::ViewPlan;
 use super::*;
@@ -70,14 +70,16 @@ fn entry(order: Order, batch: Option<Batch>) -> Entry {
         state: EndpointState::unlisted(of, (TABLE, "shop".into()), stored),
         view: Arc::new(view()),
         policy: Arc::clone(&policy),
-        destination: Destination::WebSub(subscriber()),
-        timeout: std::time::Duration::from_secs(1),
-        dead_letters: None,
-        attempts: None,
-        start: Start::Latest,
+        destination: Destination::WebSub(Box::new(subscriber())),
+        terms: Arc::new(Terms {
+            timeout: std::time::Duration::from_secs(1),
+            dead_letters: None,
+            attempts: None,
+            start: Start::Latest,
+        }),
     };
     let mut entry = Entry::new(Arc::new(plan), 0);
-    entry.machine = Some(Machine::new(policy, 1));
+    entry.served = Served::Active(Active::new(Machine::new(policy, 1)));
     entry
 }
 
@@ -92,7 +94,7 @@ fn offer(entry: &mut Entry, numbers: std::ops::RangeInclusive<u64>) {
 fn sent(entry: &mut Entry) -> (u64, Span) {
     let mut action = entry.next_action(NOW);
     if action == Action::Note
-        && let Some(machine) = &mut entry.machine
+        && let Some(Active { machine, .. }) = entry.active()
     {
         let (_, version) = machine.record(NOW);
         machine.noted(version);
@@ -102,6 +104,10 @@ fn sent(entry: &mut Entry) -> (u64, Span) {
         Action::Send { number, span, .. } | Action::SendGap { number, span } => (number, span),
         other => panic!("{other:?}"),
     }
+}
+
+fn held(entry: &mut Entry) -> &mut Held {
+    &mut entry.active().unwrap().held
 }
 
 fn numbers(shown: &[Rc<Shown>]) -> Vec<u64> {
@@ -118,7 +124,7 @@ fn what_is_offered_again_after_a_loss_is_held_once() {
     let mut entry = entry(Order::All, Some(batch));
     offer(&mut entry, 1..=3);
     let (number, span) = sent(&mut entry);
-    assert_eq!(numbers(&entry.held.take(span)), [1, 2, 3]);
+    assert_eq!(numbers(&held(&mut entry).take(span)), [1, 2, 3]);
     offer(&mut entry, 4..=5);
     entry.is_waiting = true;
     entry.finished((number, Outcome::Lost.into()), NOW, 0.0);
@@ -133,11 +139,11 @@ fn what_is_offered_again_after_a_loss_is_held_once() {
     assert_eq!((gap.first, gap.last), (1, 2));
     entry.finished((number, Outcome::Delivered.into()), NOW, 0.0);
     let (number, span) = sent(&mut entry);
-    assert_eq!(numbers(&entry.held.take(span)), [3]);
+    assert_eq!(numbers(&held(&mut entry).take(span)), [3]);
     entry.finished((number, Outcome::Delivered.into()), NOW, 0.0);
     let (_, span) = sent(&mut entry);
     assert_eq!((span.first, span.last, span.count), (4, 6, 3));
-    assert_eq!(numbers(&entry.held.take(span)), [4, 5, 6]);
+    assert_eq!(numbers(&held(&mut entry).take(span)), [4, 5, 6]);
 }
 
 #[test]
@@ -148,9 +154,9 @@ fn one_that_is_resumed_wants_what_it_has_not_got() {
     entry.is_waiting = true;
     let down = Outcome::Down { retry_after: None };
     entry.finished((number, down.into()), NOW, 0.0);
-    entry.machine.as_mut().unwrap().pause();
+    entry.active().unwrap().machine.pause();
     assert_eq!(entry.next_action(NOW), Action::Wait(None));
-    entry.machine.as_mut().unwrap().resume();
+    entry.active().unwrap().machine.resume();
     assert_eq!(entry.wanted(), Some(1));
 }
 
@@ -160,7 +166,7 @@ fn what_is_done_is_not_held_when_it_comes_by_again() {
     offer(&mut entry, 1..=3);
     let begun: Vec<(u64, Span)> = (0..3).map(|_| sent(&mut entry)).collect();
     for (number, span) in begun {
-        entry.held.take(span);
+        held(&mut entry).take(span);
         let outcome = match span.first {
             2 => Outcome::Delivered,
             _ => Outcome::Lost,
@@ -175,7 +181,7 @@ fn what_is_done_is_not_held_when_it_comes_by_again() {
         count: 3,
         is_batch: true,
     };
-    assert_eq!(numbers(&entry.held.take(span)), [1, 3]);
+    assert_eq!(numbers(&held(&mut entry).take(span)), [1, 3]);
 }
 
 fn failed(outcome: Outcome, reason: &str) -> Report {
@@ -199,9 +205,12 @@ fn a_dead_letter_has_the_reason_of_its_own_event() {
     };
     assert_eq!(span.first, 1);
     assert_eq!(entry.refusal(1), "status 404");
-    assert_eq!(entry.last_failure_for_owner.as_deref(), Some("time-out"));
+    assert_eq!(entry.failure(), "time-out");
     entry.finished((number, Outcome::DeadLetterStored.into()), NOW, 0.0);
-    assert!(entry.refusals.is_empty(), "it is not needed any more");
+    assert!(
+        entry.active().unwrap().refusals.is_empty(),
+        "it is not needed any more"
+    );
 }
 
 fn dead_letters() -> DeadLetters {
@@ -242,7 +251,7 @@ fn what_was_asked_for_is_not_answered_when_its_note_has_failed() {
 /// The endpoint at the beginning of a log, before a driver has it.
 fn untaken(log: &Log, batch: Option<Batch>) -> Entry {
     let mut entry = entry(Order::All, batch);
-    entry.machine = None;
+    entry.served = Served::Elsewhere;
     entry.plan.state.set_stored(Some(Stored::at(log.id(0))));
     entry
 }
@@ -268,7 +277,7 @@ async fn an_endpoint_is_taken_once_and_its_reports_go_on_by_the_next_clock() {
     assert!(next.prepare(log, (&bells[1], 2), now));
     let due = next.reports.as_ref().unwrap().due(false);
     assert!(wait > 0 && due == Some(now.us + wait), "{due:?}");
-    assert!(!next.machine.as_ref().unwrap().is_dirty(), "it is noted");
+    assert!(matches!(next.served, Served::Resting(_)), "it is noted");
 }
 
 #[tokio::test]
@@ -310,7 +319,7 @@ fn what_was_sent_before_a_renewal_does_not_end_the_subscription() {
     let (number, _) = sent(&mut entry);
     entry.renew(Arc::clone(&entry.plan));
     entry.finished((number, report(Outcome::Gone)), NOW, 0.0);
-    let machine = entry.machine.as_ref().unwrap();
+    let machine = entry.machine().unwrap();
     assert_eq!((machine.stopped(), machine.down().is_some()), (None, true));
     // What is sent from then on does.
     let later = Now {
@@ -321,7 +330,7 @@ fn what_was_sent_before_a_renewal_does_not_end_the_subscription() {
         panic!("it is not tried again");
     };
     entry.finished((number, report(Outcome::Gone)), later, 0.0);
-    let machine = entry.machine.as_ref().unwrap();
+    let machine = entry.machine().unwrap();
     assert_eq!(machine.stopped(), Some(Stopped::Gone));
 }
 
@@ -354,7 +363,7 @@ fn a_gap_that_is_not_sent_leaves_the_back_off_of_a_subscriber() {
         ..Default::default()
     };
     let policy = Arc::clone(&entry.plan.policy);
-    entry.machine = Some(Machine::restore(policy, 0, &record, NOW));
+    entry.served = Served::Active(Active::new(Machine::restore(policy, 0, &record, NOW)));
     entry.paged(Page::Gone { first: 5 }, NOW);
     let later = Now {
         us: NOW.us + 120_000_000,
@@ -364,6 +373,47 @@ fn a_gap_that_is_not_sent_leaves_the_back_off_of_a_subscriber() {
         panic!("{:?}", entry.next_action(later));
     };
     entry.finished((number, report(Outcome::NotSent)), later, 0.0);
-    let machine = entry.machine.as_ref().unwrap();
+    let machine = entry.machine().unwrap();
     assert_eq!(machine.down(), record.down);
+}
+
+/// Most of many endpoints have nothing to do: what they take of memory is bounded.
+#[tokio::test]
+async fn one_that_has_nothing_to_do_rests_until_there_is_an_event() {
+    assert!(size_of::<Entry>() <= 224, "{} bytes", size_of::<Entry>());
+    let topic = memory(Payload::Event).await;
+    let log = topic.log().unwrap();
+    let mut entry = untaken(log, None);
+    assert!(entry.prepare(log, (&Arc::default(), 0), NOW));
+    for number in 1..=3 {
+        assert!(matches!(entry.served, Served::Resting(_)), "{number}");
+        assert!(entry.is_idle() && entry.is_done() && !entry.settle_down());
+        assert_eq!(entry.next_action(NOW), Action::Wait(None));
+        offer(&mut entry, number..=number);
+        let (begun, span) = sent(&mut entry);
+        assert_eq!((begun, span.first), (number, number));
+        entry.finished((begun, Outcome::Delivered.into()), NOW, 0.0);
+        assert!(entry.settle_down(), "it has to be noted");
+        let (stored, version) = entry.record(log, NOW).unwrap();
+        assert_eq!(stored.cursor, log.id(number).to_string());
+        assert_eq!(entry.noted(version), (false, false));
+        assert_eq!(entry.plan.state.holds_behind(), Some(number));
+    }
+    assert!(entry.record(log, NOW).is_none(), "that is noted already");
+    entry.release(true, NOW);
+    assert!(!entry.is_taken());
+}
+
+#[test]
+fn one_that_waits_for_something_does_not_rest() {
+    let mut entry = entry(Order::All, None);
+    offer(&mut entry, 1..=1);
+    let (number, _) = sent(&mut entry);
+    entry.rest();
+    assert!(entry.active().is_some(), "a request is under way");
+    let down = Outcome::Down { retry_after: None };
+    entry.finished((number, down.into()), NOW, 0.0);
+    let version = entry.machine().unwrap().record(NOW).1;
+    entry.noted(version);
+    assert!(entry.active().is_some(), "it is down");
 }
