@@ -23,6 +23,7 @@ mod failures;
 mod flow_tests;
 mod flows;
 mod graph;
+mod guides;
 mod idempotent;
 mod identity;
 mod keys;

@@ -2,6 +2,7 @@
 //! kills and reloads.
 
 mod crash;
+mod credentials;
 mod forms;
 mod held;
 mod manage;

@@ -381,7 +381,7 @@ impl Driver {
             };
             let was_waiting = entry.is_waiting;
             let action = entry.next_action(now);
-            let view = self.views.get_mut(entry.view);
+            let view = self.views.get_mut(entry.view());
             if let Some(view) = view.filter(|_| was_waiting && !entry.is_waiting) {
                 view.waiting.retain(|it| *it != at);
             }
@@ -441,7 +441,7 @@ impl Driver {
         let Some(entry) = self.entries.get_mut(at) else {
             return;
         };
-        let Some(view) = self.views.get_mut(entry.view) else {
+        let Some(view) = self.views.get_mut(entry.view()) else {
             return;
         };
         while let Some(number) = entry.wanted() {
@@ -547,7 +547,7 @@ impl Driver {
         let entry = self.entries.get_mut(at)?;
         let (stored, version) = entry.record(&self.log, now)?;
         let change = Change::Put {
-            table: entry.plan.state.table.into(),
+            table: entry.plan.state.kept.table().into(),
             key: entry.plan.state.key(),
             value: stored.to_bytes(),
         };

@@ -22,6 +22,25 @@ use crate::log::Slot;
 /// The table of the keyed state that has the records of endpoints.
 pub(crate) const TABLE: &str = "topic-webhooks";
 
+/// Which kind of endpoint it is: each has its records in a table of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kept {
+    /// Webhooks.
+    Webhook,
+    /// Subscriptions to a hub.
+    Hub,
+}
+
+impl Kept {
+    /// The table of the keyed state.
+    pub const fn table(self) -> &'static str {
+        match self {
+            Self::Webhook => TABLE,
+            Self::Hub => "websub-cursors",
+        }
+    }
+}
+
 /// What outlives the process of an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Stored {
@@ -170,8 +189,8 @@ impl Bell {
 pub(crate) struct EndpointState {
     pub topic: Arc<str>,
     pub name: Arc<str>,
-    /// The table of the keyed state that has its record.
-    pub(super) table: &'static str,
+    /// Where its record is kept.
+    pub(super) kept: Kept,
     slot: Arc<Slot>,
     /// Subscriptions of a topic share them, and those to its hub.
     pub(super) counts: Arc<Counts>,
@@ -222,14 +241,31 @@ struct Inner {
     is_taken: bool,
     /// Who is woken: the one who serves it, or wants to.
     bell: Option<(Arc<Bell>, usize)>,
-    commands: Vec<Asked>,
-    /// What has not been reported of it, while no driver has it.
-    reports: Option<Box<Reports>>,
+    /// What most endpoints have nothing of.
+    rare: Option<Box<Rare>>,
     /// Whether what is known of it is not on the disk: the last note before it was given back has
     /// failed.
     owes_note: bool,
+}
+
+#[derive(Default)]
+struct Rare {
+    commands: Vec<Asked>,
+    /// What has not been reported of the endpoint, while no driver has it.
+    reports: Option<Box<Reports>>,
     /// Why it has not got an event, until it has got the next one.
     trouble: Option<Box<str>>,
+}
+
+impl Inner {
+    /// Changes what is rare, and frees it when nothing is left of it.
+    fn change_rare<T>(&mut self, change: impl FnOnce(&mut Rare) -> T) -> T {
+        let mut rare = self.rare.take().unwrap_or_default();
+        let result = change(&mut rare);
+        let is_empty = rare.commands.is_empty() && rare.reports.is_none() && rare.trouble.is_none();
+        self.rare = (!is_empty).then_some(rare);
+        result
+    }
 }
 
 impl EndpointState {
@@ -243,7 +279,7 @@ impl EndpointState {
             settings: String::new(),
         };
         let state = states.get(key, || {
-            let name = (TABLE, Arc::clone(&name));
+            let name = (Kept::Webhook, Arc::clone(&name));
             Self::new((topic, slot), name, (None, Arc::default()))
         });
         Registry::of(states).add(&state);
@@ -254,22 +290,22 @@ impl EndpointState {
     /// behind where it is `stored` to be.
     pub fn unlisted(
         (topic, slot): (&Arc<str>, &Arc<Slot>),
-        (table, name): (&'static str, Arc<str>),
+        (kept, name): (Kept, Arc<str>),
         (stored, counts): (Stored, &Arc<Counts>),
     ) -> Arc<Self> {
         let known = (Some(stored), Arc::clone(counts));
-        Arc::new(Self::new((topic, slot), (table, name), known))
+        Arc::new(Self::new((topic, slot), (kept, name), known))
     }
 
     fn new(
         (topic, slot): (&Arc<str>, &Arc<Slot>),
-        (table, name): (&'static str, Arc<str>),
+        (kept, name): (Kept, Arc<str>),
         (stored, counts): (Option<Stored>, Arc<Counts>),
     ) -> Self {
         Self {
             topic: Arc::clone(topic),
             name,
-            table,
+            kept,
             slot: Arc::clone(slot),
             counts,
             cursor: AtomicU64::new(u64::MAX),
@@ -336,14 +372,21 @@ impl EndpointState {
     /// of it is on the disk.
     pub(super) fn hand_over(&self, reports: Option<Box<Reports>>, is_noted: bool) {
         let mut inner = self.inner();
-        inner.reports = reports;
+        if reports.is_some() || inner.rare.is_some() {
+            inner.change_rare(|it| it.reports = reports);
+        }
         inner.owes_note = !is_noted;
     }
 
     /// Takes what has been left: what has not been reported, and whether a note is owed.
     pub(super) fn take_over(&self) -> (Option<Box<Reports>>, bool) {
         let mut inner = self.inner();
-        (inner.reports.take(), inner.owes_note)
+        let owes_note = inner.owes_note;
+        let reports = match inner.rare {
+            Some(_) => inner.change_rare(|it| it.reports.take()),
+            None => None,
+        };
+        (reports, owes_note)
     }
 
     /// Has whoever serves it do something; the answer comes when that is done and on the disk.
@@ -352,7 +395,7 @@ impl EndpointState {
         let mut inner = self.inner();
         let (bell, number) = inner.bell.clone()?;
         let (answer, answered) = oneshot::channel();
-        inner.commands.push((command, answer));
+        inner.change_rare(|it| it.commands.push((command, answer)));
         drop(inner);
         bell.ring(number);
         Some(answered)
@@ -376,7 +419,10 @@ impl EndpointState {
         match outcome {
             Outcome::Delivered => {
                 self.is_proven.store(true, Ordering::Relaxed);
-                self.inner().trouble = None;
+                let mut inner = self.inner();
+                if inner.rare.is_some() {
+                    inner.change_rare(|it| it.trouble = None);
+                }
             }
             Outcome::Refused => self.is_proven.store(true, Ordering::Relaxed),
             Outcome::Down { .. } | Outcome::Gone => self.is_proven.store(false, Ordering::Relaxed),
@@ -391,12 +437,12 @@ impl EndpointState {
 
     /// It has not got an event, for this reason.
     pub(super) fn set_trouble(&self, why: &str) {
-        self.inner().trouble = Some(why.into());
+        self.inner().change_rare(|it| it.trouble = Some(why.into()));
     }
 
     /// Why it has not got an event, if it has got none since.
     pub(super) fn trouble(&self) -> Option<Box<str>> {
-        self.inner().trouble.clone()
+        self.inner().rare.as_ref()?.trouble.clone()
     }
 
     /// It is noted that all up to this event is done.
@@ -442,7 +488,11 @@ impl EndpointState {
 
     /// What is asked of whoever serves it.
     pub fn take_commands(&self) -> Vec<Asked> {
-        std::mem::take(&mut self.inner().commands)
+        let mut inner = self.inner();
+        match inner.rare {
+            Some(_) => inner.change_rare(|it| std::mem::take(&mut it.commands)),
+            None => Vec::new(),
+        }
     }
 
     /// Shows how it is.

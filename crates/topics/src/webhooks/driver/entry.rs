@@ -67,6 +67,14 @@ struct Active {
     last_failure_for_owner: Option<String>,
     /// Why requests have been refused last, by their first event: others fail meanwhile.
     refusals: BTreeMap<u64, String>,
+    /// Whether the machine waits for a note.
+    waits_for_note: bool,
+    /// Who waits for the note of a version.
+    asked: Vec<(u64, oneshot::Sender<()>)>,
+    /// The cursor of the record that was made last.
+    recorded: u64,
+    /// What the machine had begun when its plan was [renewed](Entry::renew): up to this number.
+    begun_before: u64,
 }
 
 impl Active {
@@ -84,6 +92,10 @@ impl Active {
             last_failure: None,
             last_failure_for_owner: None,
             refusals: BTreeMap::new(),
+            waits_for_note: false,
+            asked: Vec::new(),
+            recorded: u64::MAX,
+            begun_before: 0,
         })
     }
 }
@@ -92,24 +104,22 @@ impl Active {
 pub(super) struct Entry {
     pub plan: Arc<EndpointPlan>,
     /// The number of its view.
-    pub view: usize,
+    view: u32,
     claim: Option<Claim>,
     served: Served,
     is_paging: bool,
     /// Whether it waits for a place among the requests to its host.
     pub waits_for_host: bool,
     /// How many requests are under way that began when it had not taken the one before.
-    pub begun_unproven: usize,
+    pub begun_unproven: u32,
     /// How many requests are under way, where it has a host that a user has named.
-    pub under_way: usize,
+    pub under_way: u32,
     /// Whether it has to be looked at.
     pub is_ready: bool,
     /// Whether it waits for what comes next in its view's ring.
     pub is_waiting: bool,
     /// Whether the driver knows that something has to be noted.
     is_dirty: bool,
-    /// Whether its machine waits for a note.
-    waits_for_note: bool,
     is_behind: bool,
     /// Whether nothing more is begun for it: its subscription has changed or is deleted.
     pub is_retired: bool,
@@ -117,21 +127,16 @@ pub(super) struct Entry {
     pub is_deleted: bool,
     /// When its timer rings.
     timer: Option<u64>,
-    /// Who waits for the note of a version.
-    asked: Vec<(u64, oneshot::Sender<()>)>,
     /// What has not been reported of it, once there was something.
     pub reports: Option<Box<Reports>>,
-    /// The cursor of the record that was made last.
-    recorded: u64,
-    /// What the machine had begun when its plan was [renewed](Entry::renew): up to this number.
-    begun_before: u64,
 }
 
 impl Entry {
     pub fn new(plan: Arc<EndpointPlan>, view: usize) -> Self {
         Self {
             plan,
-            view,
+            // There are fewer views than endpoints.
+            view: u32::try_from(view).unwrap_or(u32::MAX),
             claim: None,
             served: Served::Elsewhere,
             is_paging: false,
@@ -141,15 +146,11 @@ impl Entry {
             is_ready: true,
             is_waiting: false,
             is_dirty: false,
-            waits_for_note: false,
             is_behind: false,
             is_retired: false,
             is_deleted: false,
             timer: None,
-            asked: Vec::new(),
             reports: None,
-            recorded: u64::MAX,
-            begun_before: 0,
         }
     }
 
@@ -158,16 +159,21 @@ impl Entry {
     pub fn renew(&mut self, plan: Arc<EndpointPlan>) {
         self.plan = plan;
         match &mut self.served {
-            Served::Elsewhere => {}
-            Served::Resting(resting) => self.begun_before = resting.number,
+            // What rests has nothing under way.
+            Served::Elsewhere | Served::Resting(_) => {}
             Served::Active(active) => {
                 let machine = &mut active.machine;
-                self.begun_before = machine.last_number();
+                active.begun_before = machine.last_number();
                 if machine.down().is_some() || machine.stopped().is_some() {
                     machine.resume();
                 }
             }
         }
+    }
+
+    /// The number of its view.
+    pub fn view(&self) -> usize {
+        self.view as usize
     }
 
     /// The machine, unless it rests or is another one's.
@@ -199,6 +205,7 @@ impl Entry {
     fn rest(&mut self) {
         if let Served::Active(active) = &self.served
             && active.page.is_empty()
+            && active.asked.is_empty()
             && let Some(resting) = active.machine.rest()
         {
             self.served = Served::Resting(resting);
@@ -242,9 +249,11 @@ impl Entry {
             self.plan.state.hand_over(reports, is_noted);
         }
         self.claim = None;
-        for (_, answer) in self.asked.drain(..).filter(|_| is_noted) {
-            // Whoever has asked may have left.
-            let _ = answer.send(());
+        if let Served::Active(active) = served {
+            for (_, answer) in active.asked.into_iter().filter(|_| is_noted) {
+                // Whoever has asked may have left.
+                let _ = answer.send(());
+            }
         }
     }
 
@@ -282,7 +291,7 @@ impl Entry {
             return false;
         }
         for (command, answer) in self.plan.state.take_commands() {
-            let Some(Active { machine, .. }) = self.waken() else {
+            let Some(Active { machine, asked, .. }) = self.waken() else {
                 break;
             };
             match command {
@@ -290,9 +299,9 @@ impl Entry {
                 Command::Resume => machine.resume(),
                 Command::Replay(range) => machine.replay(range),
             }
-            let version = machine.is_dirty().then(|| machine.record(now).1);
-            if let Some(version) = version {
-                self.asked.push((version, answer));
+            if machine.is_dirty() {
+                let (_, version) = machine.record(now);
+                asked.push((version, answer));
             } else {
                 // It was so before, and that is on the disk. Whoever has asked may have left.
                 let _ = answer.send(());
@@ -306,7 +315,7 @@ impl Entry {
                 ),
             }
         }
-        !self.asked.is_empty()
+        self.active().is_some_and(|it| !it.asked.is_empty())
     }
 
     /// The event that it wants to be offered next.
@@ -373,13 +382,14 @@ impl Entry {
 
     /// What there is to do.
     pub fn next_action(&mut self, now: Now) -> Action {
-        let Some(Active { machine, .. }) = self.active() else {
+        let Some(active) = self.active() else {
             return Action::Wait(None);
         };
+        let machine = &mut active.machine;
         let next = machine.next();
         let action = machine.poll(now);
         let is_rewound = machine.next() < next;
-        self.waits_for_note = action == Action::Note;
+        active.waits_for_note = action == Action::Note;
         if is_rewound {
             self.forget_offered();
         }
@@ -459,13 +469,13 @@ impl Entry {
 
     /// Takes what an action has come to.
     pub fn finished(&mut self, (number, mut report): (u64, Report), now: Now, random: f64) {
-        if report.outcome == Outcome::Gone && number <= self.begun_before {
-            // It was sent before the subscriber has confirmed that it wants more.
-            report.outcome = Outcome::Down { retry_after: None };
-        }
         let Some(active) = self.active() else {
             return;
         };
+        if report.outcome == Outcome::Gone && number <= active.begun_before {
+            // It was sent before the subscriber has confirmed that it wants more.
+            report.outcome = Outcome::Down { retry_after: None };
+        }
         if report.reason.is_some() {
             active.last_failure = report.reason;
             active
@@ -594,44 +604,41 @@ impl Entry {
         if self.is_deleted {
             return None;
         }
-        if let Served::Resting(resting) = &self.served {
-            self.recorded = resting.cursor;
-        }
-        let Served::Active(active) = &self.served else {
-            return None;
-        };
+        let active = self.active()?;
         let machine = &active.machine;
         let (record, version) = machine.record(now);
-        self.recorded = machine.cursor();
+        active.recorded = machine.cursor();
         let cursor = log.id(machine.cursor()).to_string();
         Some((Stored { cursor, record }, version))
     }
 
     /// The record that was made last has been written.
     pub fn show_noted(&self) {
-        self.plan.state.set_noted(self.recorded);
+        match &self.served {
+            Served::Elsewhere => {}
+            Served::Resting(resting) => self.plan.state.set_noted(resting.cursor),
+            Served::Active(active) => self.plan.state.set_noted(active.recorded),
+        }
     }
 
     /// The record of this version has been written, the last one. Whether something waits for that,
     /// and whether something has changed since.
     pub fn noted(&mut self, version: u64) -> (bool, bool) {
-        let is_dirty = match &mut self.served {
-            Served::Elsewhere => return (false, false),
-            Served::Resting(_) => false,
-            Served::Active(active) => {
-                active.machine.noted(version);
-                active.machine.is_dirty()
-            }
+        let Some(active) = self.active() else {
+            return (false, false);
         };
-        self.plan.state.set_noted(self.recorded);
-        self.is_dirty = is_dirty;
-        self.rest();
-        let done = self.asked.extract_if(.., |(at, _)| *at <= version);
+        active.machine.noted(version);
+        let is_dirty = active.machine.is_dirty();
+        let done = active.asked.extract_if(.., |(at, _)| *at <= version);
         for (_, answer) in done {
             // Whoever has asked may have left.
             let _ = answer.send(());
         }
-        let is_waited_for = self.waits_for_note || self.unreported().is_some();
+        let waits_for_note = active.waits_for_note;
+        self.show_noted();
+        self.is_dirty = is_dirty;
+        let is_waited_for = waits_for_note || self.unreported().is_some();
+        self.rest();
         (is_waited_for, self.is_dirty)
     }
 

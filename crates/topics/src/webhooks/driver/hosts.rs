@@ -164,7 +164,7 @@ impl Driver {
         let Some(entry) = self.entries.get_mut(at) else {
             return;
         };
-        entry.begun_unproven += usize::from(!is_proven);
+        entry.begun_unproven += u32::from(!is_proven);
         entry.under_way += 1;
         if entry.under_way > 1 {
             self.hosts.begin_further(&host);

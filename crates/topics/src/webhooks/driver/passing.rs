@@ -188,7 +188,7 @@ impl Driver {
         let Some(mut entry) = self.entries.remove(at) else {
             return;
         };
-        if let Some(view) = self.views.get_mut(entry.view) {
+        if let Some(view) = self.views.get_mut(entry.view()) {
             view.users = view.users.saturating_sub(1);
             if entry.is_waiting {
                 view.waiting.retain(|it| *it != at);
@@ -214,7 +214,7 @@ impl Driver {
             // driver that still has the endpoint has heard of it, or will.
             if was_taken && self.keyed.is_some() {
                 self.passing.gone.push(Change::Delete {
-                    table: state.table.into(),
+                    table: state.kept.table().into(),
                     key: state.key(),
                 });
                 self.note_at.get_or_insert(now.us + NOTE_AFTER);

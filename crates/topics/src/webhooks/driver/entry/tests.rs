@@ -5,7 +5,7 @@ use component::tls::UpstreamTls;
 
 use super::super::super::machine::{Backoff, Batch, Order, Outcome, Policy};
 use super::super::super::plan::{Destination, Terms};
-use super::super::super::state::{Counts, TABLE};
+use super::super::super::state::{Counts, Kept};
 use super::super::super::view::ViewPlan;
 use super::*;
 use crate::settings::Payload;
@@ -67,7 +67,7 @@ fn entry(order: Order, batch: Option<Batch>) -> Entry {
     let stored = (Stored::at(id), &Arc::<Counts>::default());
     let of = (&topic, &Arc::default());
     let plan = EndpointPlan {
-        state: EndpointState::unlisted(of, (TABLE, "shop".into()), stored),
+        state: EndpointState::unlisted(of, (Kept::Webhook, "shop".into()), stored),
         view: Arc::new(view()),
         policy: Arc::clone(&policy),
         destination: Destination::WebSub(Box::new(subscriber())),
@@ -241,7 +241,7 @@ fn what_was_asked_for_is_not_answered_when_its_note_has_failed() {
     for is_noted in [true, false] {
         let mut entry = entry(Order::All, None);
         let (answer, mut answered) = oneshot::channel();
-        entry.asked.push((1, answer));
+        entry.active().unwrap().asked.push((1, answer));
         entry.release(is_noted, NOW);
         assert_eq!(answered.try_recv().is_ok(), is_noted);
         assert_eq!(entry.plan.state.take_over().1, !is_noted);
@@ -380,7 +380,7 @@ fn a_gap_that_is_not_sent_leaves_the_back_off_of_a_subscriber() {
 /// Most of many endpoints have nothing to do: what they take of memory is bounded.
 #[tokio::test]
 async fn one_that_has_nothing_to_do_rests_until_there_is_an_event() {
-    assert!(size_of::<Entry>() <= 224, "{} bytes", size_of::<Entry>());
+    assert!(size_of::<Entry>() <= 128, "{} bytes", size_of::<Entry>());
     let topic = memory(Payload::Event).await;
     let log = topic.log().unwrap();
     let mut entry = untaken(log, None);
