@@ -33,7 +33,7 @@ use crate::handler::Services;
 
 pub(crate) use large::LargeValues;
 use large::drop_beside;
-pub use turns::{note_piece, takes_turns};
+pub use turns::{note_long_piece, note_piece, takes_turns};
 pub use yield_queue::{poll_yield, serve_yield_queue, yield_now};
 
 /// Bytes of a body that are decoded, encoded, converted or compressed on the worker: about a

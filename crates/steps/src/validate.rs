@@ -8,7 +8,7 @@ use std::sync::Arc;
 use component::definition::{BuildContext, StepDefinition};
 use component::exchange::Exchange;
 use component::handler::Services;
-use component::long_work::{AT_ONCE, takes_turns, yield_now};
+use component::long_work::{AT_ONCE, note_long_piece, takes_turns, yield_now};
 use component::step::{Next, Progress, Step};
 use config::{Node, Span, Spanned, Value};
 use jsonschema::{PatternOptions, Validator};
@@ -212,8 +212,8 @@ impl Step for Validate {
         };
         let takes_turns = !is_long && takes_turns();
         let slice = match takes_turns {
-            true => Slice::Short,
-            false => Slice::Whole,
+            true => Slice::SHORT,
+            false => Slice::WHOLE,
         };
         if !is_long && let Some(result) = self.check(value, slice) {
             return Progress::Done(result.map(|()| Next::Continue));
@@ -222,7 +222,8 @@ impl Step for Validate {
         Progress::Waits(Box::pin(async move {
             if takes_turns {
                 yield_now().await;
-                if let Some(result) = self.check(&value, Slice::Whole) {
+                let slice = Slice::WHOLE.from_now();
+                if let Some(result) = self.check(&value, slice) {
                     return result.map(|()| Next::Continue);
                 }
             }
@@ -236,7 +237,7 @@ impl Step for Validate {
 impl Validate {
     /// Checks a value on the worker. `None` when that takes too long.
     fn check(&self, value: &expr::Value, slice: Slice) -> Option<Result<(), Fault>> {
-        match json_at_once(value) {
+        match json_at_once(value, slice.bytes) {
             Ok(Some(value)) => self.0.check(&value, slice),
             Ok(None) => None,
             Err(fault) => Some(Err(fault)),
@@ -244,6 +245,8 @@ impl Validate {
     }
 }
 
+/// From this on a copy may take a millisecond.
+const LONG_COPY: usize = AT_ONCE / 4;
 /// What a node takes of the bytes that are copied at one go: about the time of so many.
 const NODE: usize = 8;
 
@@ -262,9 +265,15 @@ impl CopyError {
 
 /// A value as the validator takes it, where it is no more than a worker may copy at one go: the
 /// value may be large though no body was, and a copy of it costs more than most schemas.
-fn json_at_once(value: &expr::Value) -> Result<Option<Json>, Fault> {
-    match copy(value, DEPTH_MAX, &mut { AT_ONCE }) {
-        Ok(value) => Ok(Some(value)),
+fn json_at_once(value: &expr::Value, bytes: usize) -> Result<Option<Json>, Fault> {
+    let mut left = bytes;
+    match copy(value, DEPTH_MAX, &mut left) {
+        Ok(value) => {
+            if bytes - left > LONG_COPY {
+                note_long_piece();
+            }
+            Ok(Some(value))
+        }
         Err(CopyError::TooLarge) => Ok(None),
         Err(CopyError::Unfit(fault)) => Err(fault),
     }

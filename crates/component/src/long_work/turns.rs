@@ -23,6 +23,12 @@ pub fn note_piece(began: Instant) {
     }
 }
 
+/// Notes that a piece of work has been done on this worker that is long by its size.
+#[cold]
+pub fn note_long_piece() {
+    LAST_LONG.set(Some(Instant::now()));
+}
+
 /// Whether work that may take long has to yield before it begins.
 #[inline]
 pub fn takes_turns() -> bool {

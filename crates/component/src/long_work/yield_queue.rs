@@ -7,6 +7,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::pin::pin;
+use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -30,38 +31,76 @@ thread_local! {
 struct YieldQueue {
     /// Whether [`serve_yield_queue`] runs on this thread.
     is_served: Cell<bool>,
-    waiting: RefCell<VecDeque<Waker>>,
+    waiting: RefCell<VecDeque<Rc<Ticket>>>,
     /// Wakes the task that serves the queue, while that is empty.
     server: Cell<Option<Waker>>,
 }
 
+/// A place in the queue.
+struct Ticket {
+    waker: RefCell<Waker>,
+    has_turn: Cell<bool>,
+}
+
+impl Ticket {
+    fn new(waker: &Waker) -> Rc<Self> {
+        Rc::new(Self {
+            waker: RefCell::new(waker.clone()),
+            has_turn: Cell::new(false),
+        })
+    }
+
+    fn call(&self) {
+        self.has_turn.set(true);
+        let waker = self.waker.borrow().clone();
+        waker.wake();
+    }
+}
+
 impl YieldQueue {
-    fn enter(&self, waker: &Waker) {
-        let mut waiting = self.waiting.borrow_mut();
-        // One that was woken by something else meanwhile has its place already.
-        if !waiting.iter().any(|it| it.will_wake(waker)) {
-            waiting.push_back(waker.clone());
-        }
-        drop(waiting);
+    /// Adds a task that waits at a place of its own.
+    fn enter(&self, ticket: Rc<Ticket>) {
+        self.waiting.borrow_mut().push_back(ticket);
         if let Some(server) = self.server.take() {
             server.wake();
         }
     }
 
-    fn next(&self) -> Option<Waker> {
+    /// The same, unless the task has its place already: it was woken by something else meanwhile.
+    fn enter_once(&self, waker: &Waker) {
+        let is_it = |it: &Rc<Ticket>| it.waker.borrow().will_wake(waker);
+        let has_place = self.waiting.borrow().iter().any(is_it);
+        if !has_place {
+            self.enter(Ticket::new(waker));
+        }
+    }
+
+    fn next(&self) -> Option<Rc<Ticket>> {
         self.waiting.borrow_mut().pop_front()
     }
 }
 
 /// Yields to the other tasks of the worker, once: to those that are ready, to those for whom its
 /// sockets have something, and to those that have yielded before.
+///
+/// Something else that wakes the task does not bring its turn forward: a client could send a byte to
+/// each of many connections for that.
 pub async fn yield_now() {
-    let mut has_yielded = false;
+    if !QUEUE.with(|queue| queue.is_served.get()) {
+        return tokio::task::yield_now().await;
+    }
+    let mut own: Option<Rc<Ticket>> = None;
     poll_fn(|context| {
-        if std::mem::replace(&mut has_yielded, true) {
+        let Some(ticket) = &own else {
+            let ticket = Ticket::new(context.waker());
+            own = Some(Rc::clone(&ticket));
+            QUEUE.with(|queue| queue.enter(ticket));
+            return Poll::Pending;
+        };
+        if ticket.has_turn.get() {
             return Poll::Ready(());
         }
-        poll_yield(context);
+        ticket.waker.borrow_mut().clone_from(context.waker());
         Poll::Pending
     })
     .await;
@@ -70,7 +109,7 @@ pub async fn yield_now() {
 /// The same within a `poll`, which is to return [`Poll::Pending`] then.
 pub fn poll_yield(context: &mut Context<'_>) {
     QUEUE.with(|queue| match queue.is_served.get() {
-        true => queue.enter(context.waker()),
+        true => queue.enter_once(context.waker()),
         // Its first poll only has the task woken, behind what sockets have.
         false => drop(pin!(tokio::task::yield_now()).poll(context)),
     });
@@ -98,7 +137,7 @@ pub async fn serve_yield_queue() {
             let Some(next) = QUEUE.with(YieldQueue::next) else {
                 break;
             };
-            next.wake();
+            next.call();
         }
     }
 }
@@ -127,7 +166,7 @@ impl Drop for ServingGuard {
         let _ = QUEUE.try_with(|queue| {
             queue.is_served.set(false);
             while let Some(next) = queue.next() {
-                next.wake();
+                next.call();
             }
         });
     }
@@ -135,8 +174,6 @@ impl Drop for ServingGuard {
 
 #[cfg(test)]
 mod tests {
-    use std::rc::Rc;
-
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::UnixStream;
     use tokio::task::spawn_local;
@@ -219,6 +256,20 @@ mod tests {
             tokio::task::yield_now().await;
             server.abort();
             waiting.await.unwrap();
+        });
+    }
+
+    #[test]
+    fn what_else_wakes_a_task_does_not_bring_its_turn_forward() {
+        on_a_worker(async {
+            let _served = ServingGuard::new();
+            let mut yielding = pin!(yield_now());
+            let mut context = Context::from_waker(Waker::noop());
+            for _ in 0..3 {
+                assert!(yielding.as_mut().poll(&mut context).is_pending());
+            }
+            QUEUE.with(|queue| queue.next().unwrap().call());
+            assert!(yielding.as_mut().poll(&mut context).is_ready());
         });
     }
 }

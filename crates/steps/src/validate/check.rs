@@ -4,10 +4,10 @@
 use std::fmt::{Display, Write as _};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use component::handler::Services;
-use component::long_work::{beside, note_piece};
+use component::long_work::{AT_ONCE, beside, note_piece};
 use jsonschema::{ValidationError, Validator};
 use message::Fault;
 use serde_json::Value;
@@ -20,11 +20,6 @@ const SHOWN_MAX: usize = 60;
 const ERROR_MAX: usize = 300;
 /// The most steps on the worker, a few milliseconds.
 const WORKER_STEPS: u64 = 400_000;
-/// The longest on the worker. It is less than what the queue of those that yield takes a turn for.
-const WORKER_TIME: Duration = Duration::from_millis(3);
-/// The same where others may wait for their turns: what takes longer waits for its own.
-const SHORT_STEPS: u64 = 20_000;
-const SHORT_TIME: Duration = Duration::from_micros(300);
 /// The most steps beside the workers, about a second. Errors may take as many again.
 const BESIDE_STEPS: u64 = 60_000_000;
 /// The longest beside the workers.
@@ -41,13 +36,44 @@ pub(super) struct Schema {
     pub errors_max: usize,
 }
 
-/// How long a check may take on the worker.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Slice {
-    /// Some milliseconds.
-    Whole,
-    /// A fraction of that.
-    Short,
+/// How much of a worker a check may take.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Slice {
+    /// The most bytes that are copied.
+    pub bytes: usize,
+    /// The longest for the check.
+    time: Duration,
+    /// From when on that counts, where the copy counts too.
+    began: Option<Instant>,
+}
+
+impl Slice {
+    /// With its copy, which comes on top of it or is counted, it is not longer than what the queue
+    /// of those that yield takes a turn for.
+    pub const WHOLE: Self = Self {
+        bytes: AT_ONCE,
+        time: Duration::from_millis(3),
+        began: None,
+    };
+    /// A fraction of that, which is enough for most, where others may wait for their turns.
+    pub const SHORT: Self = Self {
+        bytes: AT_ONCE / 8,
+        time: Duration::from_micros(300),
+        began: None,
+    };
+
+    /// The same, all of which has to be done within its time from now on.
+    pub fn from_now(self) -> Self {
+        Self {
+            began: Some(Instant::now()),
+            ..self
+        }
+    }
+
+    fn time_left(&self) -> Duration {
+        let used = self.began.map_or(Duration::ZERO, |it| it.elapsed());
+        self.time.saturating_sub(used)
+    }
 }
 
 /// What a check has found.
@@ -63,11 +89,7 @@ enum Verdict {
 impl Schema {
     /// Checks a value on the worker within a time slice. `None` when that takes too long.
     pub fn check(&self, value: &Value, slice: Slice) -> Option<Result<(), Fault>> {
-        let (steps, time) = match slice {
-            Slice::Whole => (WORKER_STEPS, WORKER_TIME),
-            Slice::Short => (SHORT_STEPS, SHORT_TIME),
-        };
-        let budget = Budget::new(steps, time, self.has_slow_patterns);
+        let budget = Budget::new(WORKER_STEPS, slice.time_left(), self.has_slow_patterns);
         let verdict = self.verdict(value, &budget);
         if let Some(began) = budget.began() {
             note_piece(began);

@@ -290,6 +290,12 @@ fn behind_a_long_check_others_wait_for_their_turns() {
         matches!(progress, Progress::Done(Ok(_))),
         "it needs no turn"
     );
+    let mut wrong = exchange(&[JSON], b"[1, \"2\"]");
+    let progress = step.run(&mut wrong, &services);
+    assert!(
+        matches!(progress, Progress::Done(Err(_))),
+        "nor does one that is invalid"
+    );
 }
 
 #[test]
@@ -473,7 +479,7 @@ fn problems_are_told_at_their_places() {
 fn many_small_nodes_are_not_copied_at_one_go() {
     let copied = |count: usize| {
         let value = expr::value::array((0..count).map(|_| expr::value::integer(1)));
-        super::json_at_once(&value).is_ok_and(|it| it.is_some())
+        super::json_at_once(&value, super::AT_ONCE).is_ok_and(|it| it.is_some())
     };
     // The list is a node, too.
     let most = super::AT_ONCE / super::NODE - 1;

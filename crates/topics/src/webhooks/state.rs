@@ -13,7 +13,7 @@ use message::{Fault, Kind, Origin};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, oneshot};
 
-use super::machine::{Machine, Outcome, Range, Record, Stopped};
+use super::machine::{Disabled, Machine, Outcome, Range, Record, Stopped};
 use super::replay::Wanted;
 use super::reports::Reports;
 use crate::event::EventId;
@@ -67,7 +67,10 @@ impl Stored {
 
     /// Has it asked again though it has answered 410.
     pub fn forget_gone(&mut self) {
-        self.record.stopped.take_if(|it| *it == Stopped::Gone);
+        if self.record.stopped == Some(Stopped::Gone) {
+            self.record.stopped = None;
+            self.record.disabled = Disabled::default();
+        }
     }
 
     /// What has been written down.
@@ -376,6 +379,11 @@ impl EndpointState {
             inner.change_rare(|it| it.reports = reports);
         }
         inner.owes_note = !is_noted;
+    }
+
+    /// What is known of it is not on the disk: whoever serves it next has it noted.
+    pub(crate) fn owe_note(&self) {
+        self.inner().owes_note = true;
     }
 
     /// Takes what has been left: what has not been reported, and whether a note is owed.

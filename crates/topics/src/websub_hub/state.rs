@@ -162,7 +162,10 @@ impl HubState {
             if subscriptions.get(&callback).is_none() {
                 let kept = (new_id(url, &callback, wall), latest(subscriptions));
                 let subscribed = self.subscribed((url, &callback), kept, subscriptions);
-                subscribed.iter().for_each(|it| subscriptions.insert(it));
+                if let Some(subscribed) = subscribed {
+                    subscribed.state.owe_note();
+                    subscriptions.insert(&subscribed);
+                }
             }
         }
     }
@@ -292,11 +295,13 @@ impl HubState {
                 None => writes.push((topic, own)),
             }
         }
+        let mut is_lost = false;
         for (topic, all) in writes {
             let Some(keyed) = self.keyed(&topic).filter(|_| !all.is_empty()) else {
                 continue;
             };
             if let Err(error) = keyed.write(all).await {
+                is_lost = true;
                 let topic = &*topic.name;
                 tracing::error!(
                     target: "websub", topic, %error,
@@ -305,6 +310,9 @@ impl HubState {
             }
         }
         for (topic, subscribed) in delivered {
+            if is_lost {
+                subscribed.state.owe_note();
+            }
             topic.deliver(&subscribed);
         }
     }

@@ -50,7 +50,7 @@ const CAUGHT_UP: [&str; 14] = [
     "caught up /s",
     "without others",
     "all s",
-    "others /s",
+    "all /s",
     "p50 ms before",
     "p50 ms meanwhile",
     "p99 before",

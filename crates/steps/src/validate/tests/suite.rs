@@ -56,7 +56,7 @@ fn failures(group: &Group, draft: &str) -> Vec<Name> {
         errors_max: 10,
     };
     let failed = group.tests.iter().filter(|(_, instance, is_valid)| {
-        schema.check(instance, Slice::Whole).map(|it| it.is_ok()) != Some(*is_valid)
+        schema.check(instance, Slice::WHOLE).map(|it| it.is_ok()) != Some(*is_valid)
     });
     let failed: Vec<Name> = failed.map(|(test, ..)| name(test)).collect();
     match failed.len() > 1 && failed.len() == group.tests.len() {

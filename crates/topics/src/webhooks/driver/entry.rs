@@ -246,6 +246,7 @@ impl Entry {
             if let Some(reports) = &mut reports {
                 reports.stop_clock(now.us);
             }
+            let is_noted = is_noted || matches!(served, Served::Resting(_));
             self.plan.state.hand_over(reports, is_noted);
         }
         self.claim = None;
