@@ -222,7 +222,7 @@ impl Step for Validate {
         Progress::Waits(Box::pin(async move {
             if takes_turns {
                 yield_now().await;
-                let slice = Slice::WHOLE.from_now();
+                let slice = Slice::WHOLE.begun();
                 if let Some(result) = self.check(&value, slice) {
                     return result.map(|()| Next::Continue);
                 }

@@ -32,7 +32,7 @@ pub fn note_long_piece() {
 /// Whether work that may take long has to yield before it begins.
 #[inline]
 pub fn takes_turns() -> bool {
-    LAST_LONG.get().is_some_and(|at| is_recent(at))
+    LAST_LONG.get().is_some_and(is_recent)
 }
 
 #[cold]

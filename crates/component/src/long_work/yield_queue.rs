@@ -83,8 +83,8 @@ impl YieldQueue {
 /// Yields to the other tasks of the worker, once: to those that are ready, to those for whom its
 /// sockets have something, and to those that have yielded before.
 ///
-/// Something else that wakes the task does not bring its turn forward: a client could send a byte to
-/// each of many connections for that.
+/// Something else that wakes the task does not bring its turn forward: a client could send a byte
+/// to each of many connections for that.
 pub async fn yield_now() {
     if !QUEUE.with(|queue| queue.is_served.get()) {
         return tokio::task::yield_now().await;

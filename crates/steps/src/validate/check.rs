@@ -63,7 +63,7 @@ impl Slice {
     };
 
     /// The same, all of which has to be done within its time from now on.
-    pub fn from_now(self) -> Self {
+    pub fn begun(self) -> Self {
         Self {
             began: Some(Instant::now()),
             ..self

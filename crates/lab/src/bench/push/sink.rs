@@ -51,7 +51,8 @@ pub(super) struct Wanted {
 }
 
 impl Sink {
-    /// Starts one for a case at an address. Its certificate is in a folder where the case wants TLS.
+    /// Starts one for a case at an address. Its certificate is in a folder where the case wants
+    /// TLS.
     ///
     /// # Errors
     /// When it does not listen.

@@ -73,7 +73,12 @@ pub(in crate::webhooks) fn read(
         Some(store) => StoreWriter::read(store, ROOM, (states, report)),
         None => Some(StoreWriter::of(USER_DEAD_LETTERS, ROOM, states)),
     };
-    let attempts = Attempts::of(states);
+    let terms = Terms {
+        timeout: timeout(config.timeout.as_ref(), report),
+        dead_letters,
+        attempts: Some(Attempts::of(states)),
+        start: Start::Latest,
+    };
     let managed = Managed {
         subscriptions: Subscriptions::of((topic.name(), topic.slot()), states),
         topic: Arc::clone(topic),
@@ -81,18 +86,10 @@ pub(in crate::webhooks) fn read(
         keys: Arc::new(keys?),
         origins: Origins::new(UpstreamTls::default(), None),
         policy: Arc::new(policy),
-        terms: Arc::new(Terms {
-            timeout: timeout(config.timeout.as_ref(), report),
-            dead_letters,
-            attempts: Some(Arc::clone(&attempts)),
-            start: Start::Latest,
-        }),
-        attempts,
+        terms: Arc::new(terms),
+        attempts: Attempts::of(states),
         pace: Pace::of(states),
-        operators: match operators {
-            Some(read) => Some(read?),
-            None => None,
-        },
+        operators: operators.map_or(Some(None), |read| read.map(Some))?,
         per_caller: count("per_caller", &config.per_caller, 20, report),
         total: count("total", &config.total, 100_000, report),
         concurrent_max,
