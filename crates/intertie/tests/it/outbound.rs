@@ -73,7 +73,7 @@ fn parameter(form: &[(String, String)], name: &str) -> String {
 }
 
 /// A system whose tokens are numbers, and that takes those above the one that is revoked.
-fn system(revoked: &Arc<AtomicUsize>) -> StrictBackend {
+pub fn system(revoked: &Arc<AtomicUsize>) -> StrictBackend {
     let (revoked, given) = (Arc::clone(revoked), AtomicUsize::new(0));
     StrictBackend::answering(move |request: &Received| {
         if request.target == "/token" {

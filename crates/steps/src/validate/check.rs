@@ -62,7 +62,7 @@ impl Slice {
         began: None,
     };
 
-    /// The same, all of which has to be done within its time from now on.
+    /// The same slice, with its time counted from now on, the copy included.
     pub fn begun(self) -> Self {
         Self {
             began: Some(Instant::now()),

@@ -547,7 +547,7 @@ impl Driver {
         let entry = self.entries.get_mut(at)?;
         let (stored, version) = entry.record(&self.log, now)?;
         let change = Change::Put {
-            table: entry.plan.state.kept.table().into(),
+            table: entry.plan.state.kind.table().into(),
             key: entry.plan.state.key(),
             value: stored.to_bytes(),
         };

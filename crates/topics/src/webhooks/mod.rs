@@ -67,7 +67,7 @@ pub(crate) mod hub {
     pub(crate) use super::plan::{Destination, EndpointPlan, Subscriber, Terms};
     pub(crate) use super::read::backoff;
     pub(crate) use super::roster::{Arrival, Arrivals};
-    pub(crate) use super::state::{Counts, EndpointState, Kept, Stored, key};
+    pub(crate) use super::state::{Counts, EndpointKind, EndpointState, Stored, key};
     pub(crate) use super::view::{ViewPlan, text};
 }
 

@@ -24,14 +24,14 @@ pub(crate) const TABLE: &str = "topic-webhooks";
 
 /// Which kind of endpoint it is: each has its records in a table of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kept {
+pub(crate) enum EndpointKind {
     /// Webhooks.
     Webhook,
     /// Subscriptions to a hub.
     Hub,
 }
 
-impl Kept {
+impl EndpointKind {
     /// The table of the keyed state.
     pub const fn table(self) -> &'static str {
         match self {
@@ -192,8 +192,8 @@ impl Bell {
 pub(crate) struct EndpointState {
     pub topic: Arc<str>,
     pub name: Arc<str>,
-    /// Where its record is kept.
-    pub(super) kept: Kept,
+    /// Which table has its record.
+    pub(super) kind: EndpointKind,
     slot: Arc<Slot>,
     /// Subscriptions of a topic share them, and those to its hub.
     pub(super) counts: Arc<Counts>,
@@ -282,7 +282,7 @@ impl EndpointState {
             settings: String::new(),
         };
         let state = states.get(key, || {
-            let name = (Kept::Webhook, Arc::clone(&name));
+            let name = (EndpointKind::Webhook, Arc::clone(&name));
             Self::new((topic, slot), name, (None, Arc::default()))
         });
         Registry::of(states).add(&state);
@@ -293,22 +293,22 @@ impl EndpointState {
     /// behind where it is `stored` to be.
     pub fn unlisted(
         (topic, slot): (&Arc<str>, &Arc<Slot>),
-        (kept, name): (Kept, Arc<str>),
+        (kind, name): (EndpointKind, Arc<str>),
         (stored, counts): (Stored, &Arc<Counts>),
     ) -> Arc<Self> {
         let known = (Some(stored), Arc::clone(counts));
-        Arc::new(Self::new((topic, slot), (kept, name), known))
+        Arc::new(Self::new((topic, slot), (kind, name), known))
     }
 
     fn new(
         (topic, slot): (&Arc<str>, &Arc<Slot>),
-        (kept, name): (Kept, Arc<str>),
+        (kind, name): (EndpointKind, Arc<str>),
         (stored, counts): (Option<Stored>, Arc<Counts>),
     ) -> Self {
         Self {
             topic: Arc::clone(topic),
             name,
-            kept,
+            kind,
             slot: Arc::clone(slot),
             counts,
             cursor: AtomicU64::new(u64::MAX),

@@ -10,12 +10,12 @@ use websub::hub::Record;
 use websub::signature::Secret;
 
 use crate::keys;
-use crate::webhooks::hub::Kept;
+use crate::webhooks::hub::EndpointKind;
 
 /// The table of subscriptions.
 pub(crate) const TABLE: &str = "websub-subscriptions";
 /// The table of where they are.
-pub(crate) const CURSORS: &str = Kept::Hub.table();
+pub(crate) const CURSORS: &str = EndpointKind::Hub.table();
 /// The table and the key of what secrets are sealed with.
 const KEYS: &str = "websub-keys";
 const KEY: &[u8] = b"secrets";

@@ -20,7 +20,7 @@ use crate::hub::Hub;
 use crate::keys;
 use crate::log::Log;
 use crate::settings::Durability;
-use crate::webhooks::hub::{EndpointState, Kept, Stored};
+use crate::webhooks::hub::{EndpointKind, EndpointState, Stored};
 
 /// What is said of a topic whose URL has changed.
 const MOVED: &str = "the topic has another URL now";
@@ -231,7 +231,7 @@ impl HubState {
     ) -> Option<Arc<Subscribed>> {
         let state = EndpointState::unlisted(
             (&subscriptions.name, &subscriptions.slot),
-            (Kept::Hub, id),
+            (EndpointKind::Hub, id),
             (stored, &subscriptions.counts),
         );
         self.with_state((topic, callback), state)

@@ -5,39 +5,13 @@ use std::sync::atomic::AtomicUsize;
 use testkit::ClientNames;
 
 use super::*;
+use crate::outbound::system;
 use crate::support::TlsFolder;
-
-fn reply(status: &str, body: &str) -> Vec<u8> {
-    let length = body.len();
-    format!(
-        "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n\
-         {body}"
-    )
-    .into_bytes()
-}
-
-/// A receiver whose tokens are numbers, and that takes those above the one that is revoked.
-fn with_tokens(revoked: &Arc<AtomicUsize>) -> StrictBackend {
-    let (revoked, given) = (Arc::clone(revoked), AtomicUsize::new(0));
-    StrictBackend::answering(move |request: &Received| {
-        if request.target == "/token" {
-            let number = given.fetch_add(1, Ordering::Relaxed) + 1;
-            let token = format!("{{\"access_token\":\"{number}\",\"expires_in\":3600}}");
-            return reply("200 OK", &token);
-        }
-        let sent = request.header("authorization").unwrap_or_default();
-        let number = sent.trim_start_matches("Bearer ").parse::<usize>();
-        match number.is_ok_and(|number| number > revoked.load(Ordering::Relaxed)) {
-            true => reply("200 OK", ""),
-            false => reply("401 Unauthorized", ""),
-        }
-    })
-}
 
 #[test]
 fn an_endpoint_gets_a_token_and_another_one_when_that_is_refused() {
     let revoked = Arc::new(AtomicUsize::new(0));
-    let receiver = with_tokens(&revoked);
+    let receiver = system(&revoked);
     let port = receiver.port();
     let settings = format!(
         "payload: event\nuse:\n  shop:\n    http: \"http://127.0.0.1:{port}\"\n    auth: {{ oauth2: \

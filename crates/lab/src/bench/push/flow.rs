@@ -15,7 +15,7 @@ const HUB_SECRET: &str = "push-lab-secret-";
 /// What secrets of users are encrypted with: 32 bytes.
 const ENCRYPTION_KEY: &str = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=";
 
-/// The number of the endpoint that is away, whatever others there are.
+/// The number of the endpoint that is away: beyond those of the others, which a restart adds.
 const AWAY: usize = 99_999_999;
 
 /// Addresses, and what else a file names.

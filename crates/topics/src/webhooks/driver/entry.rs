@@ -60,7 +60,7 @@ struct Active {
     held: Held,
     /// What has been read for it alone.
     page: VecDeque<Rc<Shown>>,
-    /// Why something has failed last, for the log.
+    /// The last failure, in words for the log.
     last_failure: Option<String>,
     /// The same for its owner and the operational topic: without the addresses of a host that a
     /// user has chosen.
@@ -178,13 +178,18 @@ impl Entry {
 
     /// The machine, unless it rests or is another one's.
     fn machine(&self) -> Option<&Machine> {
+        self.awake().map(|it| &it.machine)
+    }
+
+    /// What there is of it while it does not rest.
+    fn awake(&self) -> Option<&Active> {
         match &self.served {
-            Served::Active(active) => Some(&active.machine),
+            Served::Active(active) => Some(active),
             Served::Elsewhere | Served::Resting(_) => None,
         }
     }
 
-    /// What there is of it while it does not rest.
+    /// The same, to change it.
     fn active(&mut self) -> Option<&mut Active> {
         match &mut self.served {
             Served::Active(active) => Some(active),
@@ -429,10 +434,10 @@ impl Entry {
 
     /// Why something has failed last, in words for its owner.
     pub fn failure(&self) -> &str {
-        match &self.served {
-            Served::Active(active) => active.last_failure_for_owner.as_deref().unwrap_or_default(),
-            Served::Elsewhere | Served::Resting(_) => "",
-        }
+        let failure = self
+            .awake()
+            .and_then(|it| it.last_failure_for_owner.as_deref());
+        failure.unwrap_or_default()
     }
 
     /// It has been reported that it is disabled since then.
@@ -461,11 +466,10 @@ impl Entry {
 
     /// Why the request that begins with this event has been refused, in words for its owner.
     pub fn refusal(&self, first: u64) -> String {
-        let known = match &self.served {
-            Served::Active(active) => active.refusals.get(&first).cloned(),
-            Served::Elsewhere | Served::Resting(_) => None,
-        };
-        known.unwrap_or_else(|| "refused before a restart or a change".to_owned())
+        let known = self.awake().and_then(|it| it.refusals.get(&first));
+        known
+            .cloned()
+            .unwrap_or_else(|| "refused before a restart or a change".to_owned())
     }
 
     /// Takes what an action has come to.
@@ -500,12 +504,10 @@ impl Entry {
         }
     }
 
-    /// Why something has failed last, for the log.
+    /// The last failure, in words for the log.
     fn last_failure(&self) -> &str {
-        match &self.served {
-            Served::Active(active) => active.last_failure.as_deref().unwrap_or_default(),
-            Served::Elsewhere | Served::Resting(_) => "",
-        }
+        let failure = self.awake().and_then(|it| it.last_failure.as_deref());
+        failure.unwrap_or_default()
     }
 
     fn log_notice(&self, notice: Notice) {
@@ -646,10 +648,7 @@ impl Entry {
     /// Whether it has events in memory, or has them read, because it is behind. True only for a
     /// change of that, with what it is now.
     pub fn turned_behind(&mut self) -> Option<bool> {
-        let has_page = match &self.served {
-            Served::Active(active) => !active.page.is_empty(),
-            Served::Elsewhere | Served::Resting(_) => false,
-        };
+        let has_page = self.awake().is_some_and(|it| !it.page.is_empty());
         let is_behind = self.is_paging || has_page;
         let was_behind = std::mem::replace(&mut self.is_behind, is_behind);
         (is_behind != was_behind).then_some(is_behind)

@@ -214,7 +214,7 @@ impl Driver {
             // driver that still has the endpoint has heard of it, or will.
             if was_taken && self.keyed.is_some() {
                 self.passing.gone.push(Change::Delete {
-                    table: state.kept.table().into(),
+                    table: state.kind.table().into(),
                     key: state.key(),
                 });
                 self.note_at.get_or_insert(now.us + NOTE_AFTER);

@@ -1,12 +1,11 @@
 //! A machine that has nothing to do and nothing to say, in as few bytes as tell where it is: most
 //! endpoints are so most of the time.
 
-use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use super::backoff::Throttled;
-use super::record::Disabled;
-use super::{Health, Machine, Policy};
+use super::record::{Disabled, Record};
+use super::{Health, Machine, Now, Policy};
 
 /// What is left of a machine that has nothing to do: it wants the next event, and nothing of it has
 /// to be noted.
@@ -47,28 +46,17 @@ impl Machine {
 
     /// The machine of which this was left.
     pub fn wake(policy: Arc<Policy>, resting: &Resting) -> Self {
-        Self {
-            policy,
-            cursor: resting.cursor,
-            end: resting.cursor,
-            last_shown: resting.last_shown,
-            done: BTreeMap::new(),
-            queue: VecDeque::new(),
-            flights: Vec::new(),
-            known: BTreeMap::new(),
-            number: resting.number,
-            health: Health::Up,
-            stopped: None,
-            disabled: Disabled::default(),
-            disabled_version: 0,
+        let record = Record {
             has_base: resting.has_base,
+            ..Record::default()
+        };
+        Self {
+            last_shown: resting.last_shown,
+            number: resting.number,
             throttled: resting.throttled,
             version: resting.version,
             noted: resting.version,
-            is_hungry: false,
-            rewinds: false,
-            misses: false,
-            notices: Vec::new(),
+            ..Self::restore(policy, resting.cursor, &record, Now::default())
         }
     }
 }

@@ -22,7 +22,9 @@ use journal::{Change, Keyed, Refusal as NotWritten};
 pub(crate) use self::record::SUBSCRIPTIONS;
 use self::record::{Subscription, is_subscription_id};
 use self::registry::{Known, Registry, Reserved};
-use super::state::{Bell, Counts, EndpointState, Health, Kept, Stored, TABLE, key, records};
+use super::state::{
+    Bell, Counts, EndpointKind, EndpointState, Health, Stored, TABLE, key, records,
+};
 use crate::log::{Log, Slot};
 
 /// How often secrets are looked for that another key has sealed, and how long is in between.
@@ -115,7 +117,7 @@ impl Subscriptions {
 
     /// What is known of the delivery of a new one.
     fn state(&self, id: &Arc<str>, stored: Stored) -> Arc<EndpointState> {
-        let name = (Kept::Webhook, Arc::clone(id));
+        let name = (EndpointKind::Webhook, Arc::clone(id));
         EndpointState::unlisted((&self.topic, &self.slot), name, (stored, &self.counts))
     }
 

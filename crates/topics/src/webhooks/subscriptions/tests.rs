@@ -17,7 +17,7 @@ use crate::view::Mode;
 use crate::webhooks::delivery::Delivery;
 use crate::webhooks::envelope::CloudEvents;
 use crate::webhooks::machine::Order;
-use crate::webhooks::state::{EndpointState, Kept, Stored};
+use crate::webhooks::state::{EndpointKind, EndpointState, Stored};
 
 const TOPIC: &str = "orders";
 
@@ -76,7 +76,7 @@ fn subscription(id: &str, owner: &Arc<Owner>, view: &Arc<ViewText>) -> Subscript
 }
 
 fn known(subscription: Subscription) -> Known {
-    let name = (Kept::Webhook, Arc::clone(&subscription.id));
+    let name = (EndpointKind::Webhook, Arc::clone(&subscription.id));
     let begins = EventId {
         epoch: 1,
         sequence: 0,

@@ -5,7 +5,7 @@ use component::tls::UpstreamTls;
 
 use super::super::super::machine::{Backoff, Batch, Order, Outcome, Policy};
 use super::super::super::plan::{Destination, Terms};
-use super::super::super::state::{Counts, Kept};
+use super::super::super::state::{Counts, EndpointKind};
 use super::super::super::view::ViewPlan;
 use super::*;
 use crate::settings::Payload;
@@ -67,7 +67,7 @@ fn entry(order: Order, batch: Option<Batch>) -> Entry {
     let stored = (Stored::at(id), &Arc::<Counts>::default());
     let of = (&topic, &Arc::default());
     let plan = EndpointPlan {
-        state: EndpointState::unlisted(of, (Kept::Webhook, "shop".into()), stored),
+        state: EndpointState::unlisted(of, (EndpointKind::Webhook, "shop".into()), stored),
         view: Arc::new(view()),
         policy: Arc::clone(&policy),
         destination: Destination::WebSub(Box::new(subscriber())),
