@@ -151,6 +151,14 @@ impl Headers {
         Self::default()
     }
 
+    /// No field lines, and room for so many, with so many bytes.
+    pub fn with_capacity(lines: usize, bytes: usize) -> Self {
+        Self {
+            bytes: Vec::with_capacity(bytes),
+            entries: Vec::with_capacity(lines),
+        }
+    }
+
     /// These bytes, and room for so many lines.
     fn with_room(bytes: &[u8], lines: usize) -> Self {
         let mut copy = Vec::with_capacity(bytes.len() + SPARE_BYTES);

@@ -1,7 +1,7 @@
 //! A connected socket, in clear text or encrypted, and the bytes read from it that nobody has used
 //! yet.
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -178,6 +178,31 @@ impl Connection {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         match ready!(self.stream.poll_write(context, bytes)) {
+            Ok(0) => Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+            result => Poll::Ready(result),
+        }
+    }
+
+    /// Whether [`Connection::poll_write_vectored`] takes bytes from several places without a copy:
+    /// in clear text.
+    #[inline]
+    pub fn is_write_vectored(&self) -> bool {
+        matches!(self.stream, Stream::Plain(_))
+    }
+
+    /// Writes some of these bytes as [`Connection::poll_write`] does, those of the second slice
+    /// behind all of the first, in one system call.
+    #[inline]
+    pub fn poll_write_vectored(
+        &mut self,
+        context: &mut Context<'_>,
+        [first, second]: [&[u8]; 2],
+    ) -> Poll<io::Result<usize>> {
+        let Stream::Plain(stream) = &mut self.stream else {
+            return self.poll_write(context, first);
+        };
+        let slices = [IoSlice::new(first), IoSlice::new(second)];
+        match ready!(Pin::new(stream).poll_write_vectored(context, &slices)) {
             Ok(0) => Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
             result => Poll::Ready(result),
         }

@@ -14,6 +14,20 @@ pub trait Output {
     /// Ready when nothing that was written waits here.
     fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>>;
 
+    /// Whether [`Output::poll_write_vectored`] takes bytes from several places without a copy.
+    fn is_write_vectored(&self) -> bool {
+        false
+    }
+
+    /// Writes some of these bytes, those of the second slice behind all of the first: at least one.
+    fn poll_write_vectored(
+        &mut self,
+        context: &mut Context<'_>,
+        [first, _]: [&[u8]; 2],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_write(context, first)
+    }
+
     /// How many bytes of TLS records the socket has taken. Together with what has been accepted it
     /// tells progress.
     fn records_taken(&self) -> u64 {
@@ -45,6 +59,20 @@ impl Output for Connection {
     #[inline]
     fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Self::poll_flush(self, context)
+    }
+
+    #[inline]
+    fn is_write_vectored(&self) -> bool {
+        Self::is_write_vectored(self)
+    }
+
+    #[inline]
+    fn poll_write_vectored(
+        &mut self,
+        context: &mut Context<'_>,
+        slices: [&[u8]; 2],
+    ) -> Poll<io::Result<usize>> {
+        Self::poll_write_vectored(self, context, slices)
     }
 
     #[inline]
@@ -92,6 +120,20 @@ macro_rules! delegate {
                 #[inline]
                 fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
                     T::poll_flush(self, context)
+                }
+
+                #[inline]
+                fn is_write_vectored(&self) -> bool {
+                    T::is_write_vectored(self)
+                }
+
+                #[inline]
+                fn poll_write_vectored(
+                    &mut self,
+                    context: &mut Context<'_>,
+                    slices: [&[u8]; 2],
+                ) -> Poll<io::Result<usize>> {
+                    T::poll_write_vectored(self, context, slices)
                 }
 
                 #[inline]

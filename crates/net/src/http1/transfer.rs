@@ -438,10 +438,9 @@ impl BodyWriter {
         if self.staged.len() - self.written > STAGED_MAX / 2 {
             ready!(self.poll_write_staged(context, output))?;
         }
-        let count = if self.is_flushed() && !self.is_chunked && bytes.len() >= DIRECT_MIN {
-            let count = ready!(output.poll_write(context, bytes))?;
-            self.sent += count as u64;
-            count
+        let is_direct = !self.is_chunked && bytes.len() >= DIRECT_MIN;
+        let count = if is_direct && (self.is_flushed() || output.is_write_vectored()) {
+            ready!(self.poll_write_direct(context, output, bytes))?
         } else {
             self.stage(bytes)
         };
@@ -454,6 +453,30 @@ impl BodyWriter {
             }
         }
         Poll::Ready(Ok(count))
+    }
+
+    /// Writes some of these bytes, at least one, without a copy behind what is staged. Ready with
+    /// how many of these they were.
+    #[inline]
+    fn poll_write_direct<T: Output>(
+        &mut self,
+        context: &mut Context<'_>,
+        output: &mut T,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            let staged = self.staged.get(self.written..).unwrap_or_default();
+            let count = match staged.is_empty() {
+                true => ready!(output.poll_write(context, bytes))?,
+                false => ready!(output.poll_write_vectored(context, [staged, bytes]))?,
+            };
+            self.sent += count as u64;
+            let of_staged = count.min(staged.len());
+            self.written += of_staged;
+            if count > of_staged {
+                return Poll::Ready(Ok(count - of_staged));
+            }
+        }
     }
 
     fn stage(&mut self, bytes: &[u8]) -> usize {

@@ -109,6 +109,18 @@ impl Output for Wire {
         Poll::Ready(Ok(count))
     }
 
+    fn is_write_vectored(&self) -> bool {
+        !self.has_records
+    }
+
+    fn poll_write_vectored(
+        &mut self,
+        context: &mut Context<'_>,
+        slices: [&[u8]; 2],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_write(context, &slices.concat())
+    }
+
     fn poll_flush(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.records.is_empty() {
             self.take_records();

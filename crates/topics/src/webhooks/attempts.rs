@@ -1,11 +1,12 @@
 //! What endpoints have answered to the last requests: in memory, bounded for the whole process, the
 //! oldest of all endpoints forgotten first.
 
-use std::collections::{HashMap, VecDeque};
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::collections::VecDeque;
+use std::hash::BuildHasher as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use component::state::{State, StateKey, States};
+use hashbrown::{DefaultHashBuilder, HashMap};
 use message::secret;
 
 use crate::frame::Kind;
@@ -33,7 +34,7 @@ pub(super) struct Attempt {
     /// How long it took, in milliseconds.
     pub took_ms: u64,
     /// The `webhook-id`.
-    pub id: Box<str>,
+    pub id: Arc<str>,
     /// The status of the reply; none when there was no reply.
     pub status: Option<u16>,
     /// Whether it has been accepted.
@@ -45,6 +46,9 @@ pub(super) struct Attempt {
 /// The beginning of a reply as others may see it: without what is registered as a secret, and
 /// without these texts. It is cut last, so that no part of a secret is left.
 pub(super) fn redacted(body: &[u8], secrets: &[String]) -> Box<str> {
+    if body.is_empty() {
+        return Box::default();
+    }
     let text = String::from_utf8_lossy(body);
     let mut text = secret::redact(text.trim()).into_owned();
     for own in secrets.iter().filter(|it| !it.is_empty()) {
@@ -89,13 +93,15 @@ impl Shard {
     fn add(&mut self, key: Key, attempt: Attempt, bytes_max: usize) {
         self.bytes += attempt.size();
         let all = self.of.entry(key.clone()).or_default();
-        all.push_back(attempt);
-        if all.len() > EACH_MAX {
+        if all.len() >= EACH_MAX
+            && let Some(first) = all.pop_front()
+        {
             // The place of the one that goes stands for the next one: there is one for each.
-            self.forget_first(&key);
+            self.bytes -= first.size();
         } else {
             self.order.push_back(key);
         }
+        all.push_back(attempt);
         while self.bytes > bytes_max
             && let Some(oldest) = self.order.pop_front()
         {
@@ -118,7 +124,10 @@ impl Shard {
 
 /// What endpoints have answered to the last requests.
 #[derive(Default)]
-pub(crate) struct Attempts([Mutex<Shard>; SHARDS]);
+pub(crate) struct Attempts {
+    shards: [Mutex<Shard>; SHARDS],
+    hasher: DefaultHashBuilder,
+}
 
 impl State for Attempts {}
 
@@ -129,11 +138,9 @@ impl Attempts {
     }
 
     fn shard(&self, (topic, name): (&str, &str)) -> MutexGuard<'_, Shard> {
-        let mut hasher = DefaultHasher::new();
-        (topic, name).hash(&mut hasher);
-        let at = (hasher.finish() % SHARDS as u64) as usize;
-        let [first, ..] = &self.0;
-        let shard = self.0.get(at).unwrap_or(first);
+        let at = (self.hasher.hash_one((topic, name)) % SHARDS as u64) as usize;
+        let [first, ..] = &self.shards;
+        let shard = self.shards.get(at).unwrap_or(first);
         shard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use component::handler::{Call, Services};
@@ -336,10 +336,11 @@ impl Parcel {
 
 /// Sends a request and judges the reply.
 async fn send(plan: &EndpointPlan, post: &Post, services: &dyn Services) -> Report {
-    let (start, at_ms) = (services.now(), now_ms(services));
+    let began = (services.now(), now_ms(services));
+    let (start, at_ms) = began;
     let (mut report, secrets) = match plan.outgoing(services) {
         Ok(outgoing) => {
-            let mut report = call(plan, post, &outgoing, services).await;
+            let mut report = call((plan, began), post, &outgoing, services).await;
             // Logs and dead letters have it. Secrets of files are known to whatever writes them.
             if let Some(reason) = report.reason.as_mut().filter(|_| plan.is_of_user()) {
                 *reason = redacted(reason.as_bytes(), &outgoing.secrets).into();
@@ -374,7 +375,7 @@ async fn send(plan: &EndpointPlan, post: &Post, services: &dyn Services) -> Repo
         at_ms,
         kind: Some(post.kind),
         took_ms: u64::try_from(took).unwrap_or(u64::MAX),
-        id: post.id.as_str().into(),
+        id: Arc::clone(&post.id),
         status: report.status,
         is_accepted: report.outcome == Outcome::Delivered,
         shown: redacted(&report.shown, &secrets),
@@ -387,13 +388,13 @@ async fn send(plan: &EndpointPlan, post: &Post, services: &dyn Services) -> Repo
 }
 
 async fn call(
-    plan: &EndpointPlan,
+    (plan, (start, at_ms)): (&EndpointPlan, (Instant, u64)),
     post: &Post,
     outgoing: &Outgoing,
     services: &dyn Services,
 ) -> Report {
-    let request = post.request(plan, services.wall().as_secs(), outgoing);
-    let deadline = services.now() + plan.terms.timeout;
+    let request = post.request(plan, at_ms / 1000, outgoing);
+    let deadline = start + plan.terms.timeout;
     let call = Call {
         plan: &outgoing.forward,
         request: &request,

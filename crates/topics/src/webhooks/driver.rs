@@ -224,7 +224,7 @@ impl Driver {
         self.entries.iter().any(|(_, it)| it.is_taken())
     }
 
-    /// Does what can be done without waiting.
+    /// Does what can be done without waiting. It is so short that it has one time.
     fn turn(&mut self, services: &dyn Services) {
         let now = self.now(services);
         self.take_arrivals();
@@ -249,12 +249,12 @@ impl Driver {
             let Some(at) = self.ready.pop_front() else {
                 break;
             };
-            self.look_at(at, services);
+            self.look_at(at, now, services);
             self.pass_on(at);
         }
         self.extend_rings(services);
         self.let_go(now);
-        self.note(services);
+        self.note(now, services);
     }
 
     /// Has an endpoint looked at.
@@ -338,8 +338,7 @@ impl Driver {
     }
 
     /// Hands events to an endpoint and does what its machine says.
-    fn look_at(&mut self, at: usize, services: &dyn Services) {
-        let now = self.now(services);
+    fn look_at(&mut self, at: usize, now: Now, services: &dyn Services) {
         let Some(entry) = self.entries.get_mut(at) else {
             return;
         };
@@ -556,8 +555,7 @@ impl Driver {
     }
 
     /// Has all that has changed noted, when it is time.
-    fn note(&mut self, services: &dyn Services) {
-        let now = self.now(services);
+    fn note(&mut self, now: Now, services: &dyn Services) {
         let has_none = self.dirty.is_empty() && !self.passing.has_gone();
         if self.is_noting || has_none || self.note_at.is_none_or(|at| at > now.us) {
             return;

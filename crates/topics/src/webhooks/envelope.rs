@@ -32,8 +32,7 @@ pub(super) fn media_type(kind: Kind) -> &'static str {
 
 /// An event as a JSON object (JSON Event Format 1.0.2).
 pub(super) fn structured(plan: &ViewPlan, shown: &Shown, (kind, body): (Kind, &[u8])) -> Bytes {
-    let id = shown.id.to_string();
-    object((&id, &plan.source, shown.at_ms), (kind, body))
+    object((shown.id_text(), &plan.source, shown.at_ms), (kind, body))
 }
 
 /// The same of its parts. Neither the id nor the source has anything in it that JSON escapes.

@@ -2,6 +2,7 @@
 
 use std::net::Ipv4Addr;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use message::{Body, Headers, Method, Request};
@@ -34,6 +35,10 @@ pub(super) const RESERVED: &[&str] = &[
     "ce-type",
     "ce-time",
 ];
+
+/// How many header lines most requests have, and how many bytes.
+const LINES: usize = 8;
+const LINES_BYTES: usize = 320;
 
 /// A request with these headers, and with this id, time and body, signed.
 fn signed_request(
@@ -89,7 +94,7 @@ struct BatchBounds {
 /// What is sent, before it is signed: the same with each try.
 pub(super) struct Post {
     /// What tells it from all others.
-    pub id: String,
+    pub id: Arc<str>,
     /// The event; the last one, where there are several.
     event: EventId,
     pub kind: Kind,
@@ -113,7 +118,7 @@ impl Post {
         let one = shown.first()?;
         let (kind, body) = one.body(view, is_whole)?;
         Some(Self {
-            id: one.id.to_string(),
+            id: Arc::clone(one.id_text()),
             event: one.id,
             kind,
             at_ms: one.at_ms,
@@ -142,7 +147,7 @@ impl Post {
         out.push(b']');
         Self {
             // Which events a batch has does not change, so that its bounds name it.
-            id: format!("{first}_{last}"),
+            id: format!("{first}_{last}").into(),
             event: last,
             kind,
             at_ms: shown.first().map_or(0, |it| it.at_ms),
@@ -183,7 +188,7 @@ impl Post {
             Some(CloudEvents::Binary) | None => Bytes::from(data),
         };
         Self {
-            id: key,
+            id: key.into(),
             event: last,
             kind: Kind::Gap,
             at_ms: now_ms,
@@ -195,7 +200,7 @@ impl Post {
     /// Header lines that say what it is.
     fn headers(&self, plan: &EndpointPlan) -> Headers {
         let view = &plan.view;
-        let mut headers = Headers::new();
+        let mut headers = Headers::with_capacity(LINES, LINES_BYTES);
         let media_type = match (view.cloudevents, &self.batch) {
             (Some(CloudEvents::Structured), None) => "application/cloudevents+json",
             (Some(CloudEvents::Structured), Some(_)) => "application/cloudevents-batch+json",
@@ -230,7 +235,7 @@ impl Post {
     /// What a subscriber of a hub is told. The id is no part of the recommendation; subscribers
     /// tell repetitions by it.
     fn hub_headers(&self, subscriber: &Subscriber) -> Headers {
-        let mut headers = Headers::new();
+        let mut headers = Headers::with_capacity(LINES, LINES_BYTES);
         headers.append("Content-Type", &*subscriber.media_type);
         headers.append("Link", &*subscriber.links);
         headers.append("webhook-id", &*self.id);
@@ -259,7 +264,7 @@ impl Post {
         let parameters = [
             ("topic", plan.state.topic.to_string()),
             ("endpoint", plan.state.name.to_string()),
-            ("event_id", self.id),
+            ("event_id", self.id.to_string()),
             ("event_kind", self.kind.name().to_owned()),
             ("event_time", self.at_ms.to_string()),
             ("reason", reason.to_owned()),
@@ -274,7 +279,7 @@ impl Post {
     pub fn failed_dead_letter(plan: &EndpointPlan, shown: &Shown) -> Option<Request> {
         let (reason, document) = shown.failed()?;
         let post = Self {
-            id: shown.id.to_string(),
+            id: Arc::clone(shown.id_text()),
             event: shown.id,
             kind: plan.view.whole_kind(),
             at_ms: shown.at_ms,

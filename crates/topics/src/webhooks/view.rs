@@ -73,6 +73,8 @@ impl ViewPlan {
 pub(super) struct Shown {
     pub id: EventId,
     pub at_ms: u64,
+    /// The id as it is sent to all endpoints.
+    id_text: OnceCell<Arc<str>>,
     key: Option<u64>,
     content: ShownContent,
 }
@@ -106,6 +108,11 @@ impl Body {
 }
 
 impl Shown {
+    /// Its id in a text, which is written once for all endpoints.
+    pub fn id_text(&self) -> &Arc<str> {
+        self.id_text.get_or_init(|| self.id.to_string().into())
+    }
+
     /// The same as the state machine of an endpoint sees it.
     pub fn item(&self) -> Item {
         let key = self.key;
@@ -193,6 +200,7 @@ impl Shown {
         Rc::new(Self {
             id: EventId { epoch: 1, sequence },
             at_ms: 1000,
+            id_text: OnceCell::new(),
             key: None,
             content: ShownContent::Failed("filter".into(), document),
         })
@@ -267,6 +275,7 @@ impl Viewer {
         let shown = Shown {
             id: event.id,
             at_ms: event.at_ms,
+            id_text: OnceCell::new(),
             key,
             content,
         };
@@ -366,6 +375,7 @@ fn plain(mode: Mode, event: &Event) -> Shown {
     Shown {
         id: event.id,
         at_ms: event.at_ms,
+        id_text: OnceCell::new(),
         key: None,
         content: ShownContent::Document {
             whole: Body::new(whole.clone()),
