@@ -11,6 +11,8 @@ use crate::sha256::sha256;
 
 /// The bytes of a key.
 pub const SEALING_KEY_BYTES: usize = 32;
+/// The bytes that a sealed text has beside itself: its nonce, and a tag of 16.
+pub const SEALED_OVERHEAD: usize = NONCE_LEN + 16;
 
 /// Seals texts with AES-256-GCM under random nonces of 96 bits; one key is good for 2^32 texts
 /// (NIST SP 800-38D, section 8.3).

@@ -2,11 +2,13 @@
 //! seals, all of them open.
 
 use std::fmt;
+use std::str::FromStr;
 
-use base64ct::{Base64, Encoding as _};
+use base64ct::{Base64, Base64UrlUnpadded, Encoding as _};
+use serde::{Deserialize, Serialize};
 
 use crate::hex;
-use crate::sealer::{SEALING_KEY_BYTES, Sealer};
+use crate::sealer::{SEALED_OVERHEAD, SEALING_KEY_BYTES, Sealer};
 use crate::sha256::sha256;
 
 /// The most keys at a time.
@@ -34,12 +36,68 @@ impl fmt::Display for UnsealError {
 
 impl std::error::Error for UnsealError {}
 
+/// What a key has sealed: the key's identifier, then what [`Sealer::seal`] gives. As a text it is
+/// the identifier in hexadecimal, a dot, and the rest in base64url.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Sealed(Box<[u8]>);
+
+impl Sealed {
+    /// The bytes that are sealed beside those of the text.
+    const OVERHEAD: usize = ID_BYTES + SEALED_OVERHEAD;
+
+    /// How many bytes the text has.
+    #[must_use]
+    pub fn text_len(&self) -> usize {
+        self.0.len().saturating_sub(Self::OVERHEAD)
+    }
+
+    fn parts(&self) -> Option<(&[u8; ID_BYTES], &[u8])> {
+        self.0.split_first_chunk()
+    }
+}
+
+impl fmt::Display for Sealed {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some((id, sealed)) = self.parts() else {
+            return Ok(());
+        };
+        let sealed = Base64UrlUnpadded::encode_string(sealed);
+        write!(formatter, "{}.{sealed}", hex::encode(id))
+    }
+}
+
+impl From<Sealed> for String {
+    fn from(sealed: Sealed) -> Self {
+        sealed.to_string()
+    }
+}
+
+impl FromStr for Sealed {
+    type Err = UnsealError;
+
+    fn from_str(text: &str) -> Result<Self, UnsealError> {
+        let (id, sealed) = text.split_once('.').ok_or(UnsealError::Damaged)?;
+        let id: [u8; ID_BYTES] = hex::decode(id).ok_or(UnsealError::Damaged)?;
+        let sealed = Base64UrlUnpadded::decode_vec(sealed).map_err(|_| UnsealError::Damaged)?;
+        Ok(Self([&id[..], &sealed].concat().into()))
+    }
+}
+
+impl TryFrom<String> for Sealed {
+    type Error = UnsealError;
+
+    fn try_from(text: String) -> Result<Self, UnsealError> {
+        text.parse()
+    }
+}
+
 /// Seals texts with the first of several keys and opens those of all of them (AES-256-GCM, see
 /// [`Sealer`]).
 #[derive(Debug)]
 pub struct SealingKeys {
-    /// Each with its identifier in hexadecimal.
-    keys: Vec<(String, Sealer)>,
+    /// Each with its identifier.
+    keys: Vec<([u8; ID_BYTES], Sealer)>,
 }
 
 impl SealingKeys {
@@ -59,39 +117,38 @@ impl SealingKeys {
 
     /// Seals a text for a context. `None` when the system has no random bytes.
     #[must_use]
-    pub fn seal(&self, context: &[u8], text: &[u8]) -> Option<String> {
+    pub fn seal(&self, context: &[u8], text: &[u8]) -> Option<Sealed> {
         let (id, sealer) = self.keys.first()?;
-        Some(format!("{id}.{}", sealer.seal_text(context, text)?))
+        let sealed = sealer.seal(context, text)?;
+        Some(Sealed([&id[..], &sealed].concat().into()))
     }
 
     /// The text.
     ///
     /// # Errors
     /// When no key here has sealed it for this context.
-    pub fn open(&self, context: &[u8], sealed: &str) -> Result<Vec<u8>, UnsealError> {
-        let (of, sealed) = sealed.split_once('.').ok_or(UnsealError::Damaged)?;
+    pub fn open(&self, context: &[u8], sealed: &Sealed) -> Result<Vec<u8>, UnsealError> {
+        let (of, sealed) = sealed.parts().ok_or(UnsealError::Damaged)?;
         let known = self.keys.iter().find(|(id, _)| id == of);
         let (_, sealer) = known.ok_or(UnsealError::UnknownKey)?;
-        sealer
-            .open_text(context, sealed)
-            .ok_or(UnsealError::Damaged)
+        sealer.open(context, sealed).ok_or(UnsealError::Damaged)
     }
 
     /// Whether the key that seals has sealed this.
     #[must_use]
-    pub fn is_current(&self, sealed: &str) -> bool {
-        let of = sealed.split_once('.').map(|it| it.0);
-        self.keys.first().is_some_and(|(id, _)| Some(&**id) == of)
+    pub fn is_current(&self, sealed: &Sealed) -> bool {
+        let of = sealed.parts().map(|it| it.0);
+        self.keys.first().is_some_and(|(id, _)| Some(id) == of)
     }
 }
 
-fn read_key(text: &str) -> Result<(String, Sealer), &'static str> {
+fn read_key(text: &str) -> Result<([u8; ID_BYTES], Sealer), &'static str> {
     let bytes = Base64::decode_vec(text.trim()).map_err(|_| "it is not Base64")?;
     let key: [u8; SEALING_KEY_BYTES] = bytes.try_into().map_err(|_| "it does not have 32 bytes")?;
     let digest = sha256(&[&b"intertie sealing key\0"[..], &key].concat());
-    let id = hex::encode(digest.get(..ID_BYTES).unwrap_or_default());
+    let (id, _) = digest.split_first_chunk().ok_or("it has no digest")?;
     let sealer = Sealer::new(&key).ok_or("the library refuses it")?;
-    Ok((id, sealer))
+    Ok((*id, sealer))
 }
 
 #[cfg(test)]
@@ -115,7 +172,16 @@ mod tests {
         assert!(both.is_current(&again));
         assert_eq!(before.open(b"of a", &again), Err(UnsealError::UnknownKey));
         assert_eq!(both.open(b"of b", &again), Err(UnsealError::Damaged));
-        assert_eq!(both.open(b"of a", "nothing"), Err(UnsealError::Damaged));
+        let text = sealed.to_string();
+        assert_eq!(text.parse().as_ref(), Ok(&sealed));
+        assert_eq!(sealed.text_len(), 4);
+        for damaged in ["nothing", "0102.AAAA", &text[1..], &format!("{text}=")] {
+            let parsed = damaged.parse::<Sealed>();
+            assert_eq!(parsed, Err(UnsealError::Damaged), "{damaged}");
+        }
+        let cut: Sealed = text[..12].parse().unwrap();
+        assert_eq!(both.open(b"of a", &cut), Err(UnsealError::Damaged));
+        assert_eq!(cut.text_len(), 0);
         let after = SealingKeys::read(&[&new]).unwrap();
         assert_eq!(after.open(b"of a", &sealed), Err(UnsealError::UnknownKey));
     }

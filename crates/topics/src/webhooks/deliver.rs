@@ -178,7 +178,7 @@ impl Parcel {
         };
         let report = send(&self.plan, &post, services).await;
         if report.outcome == Outcome::Delivered {
-            self.count_in(&self.plan.state.counts.delivered);
+            self.count_in(&self.plan.state.counts().delivered);
         }
         report
     }
@@ -192,14 +192,14 @@ impl Parcel {
     pub async fn send_gap(self, services: &dyn Services) -> Report {
         if self.plan.websub().is_some() {
             // A hub has no word for it: the next content is whole.
-            self.count_in(&self.plan.state.counts.gaps);
+            self.count_in(&self.plan.state.counts().gaps);
             return Outcome::NotSent.into();
         }
         let id = |it| self.topic.id(it);
         let post = Post::gap(&self.plan, self.span, id, now_ms(services));
         let report = send(&self.plan, &post, services).await;
         if report.outcome == Outcome::Delivered {
-            self.count_in(&self.plan.state.counts.gaps);
+            self.count_in(&self.plan.state.counts().gaps);
         }
         report
     }
@@ -213,7 +213,7 @@ impl Parcel {
     ) -> Report {
         if self.plan.websub().is_some() {
             // The subscriber has refused it as often as it is asked; it gets the next content.
-            self.count_in(&self.plan.state.counts.dead_letters);
+            self.count_in(&self.plan.state.counts().dead_letters);
             return Outcome::DeadLetterStored.into();
         }
         let letter = match self.dead_letter(why, reason, services).await {
@@ -221,20 +221,20 @@ impl Parcel {
             Err(outcome) => return outcome.into(),
         };
         let plan = &self.plan;
-        let (topic, endpoint) = (&*plan.state.topic, &*plan.state.name);
+        let (topic, endpoint) = (&**plan.state.topic(), &*plan.state.name);
         let parameter = |name: &str| {
             let mut found = letter.parameters.iter().filter(|it| &*it.0 == name);
             found.next().map(|it| it.1.clone()).unwrap_or_default()
         };
         let (id, reason) = (parameter("event_id"), parameter("reason"));
-        let counter = &plan.state.counts.dead_letters;
+        let counter = &plan.state.counts().dead_letters;
         if plan.is_of_user() {
             return self
                 .store_dead_letter_of_user((why, letter), (&id, &reason), services)
                 .await;
         }
         let count = self.span.count as u64;
-        let Some(store) = &plan.terms.dead_letters else {
+        let Some(store) = &plan.terms().dead_letters else {
             tracing::error!(
                 target: "topics", topic, endpoint, id, reason,
                 "a webhook does not get an event, which is kept nowhere"
@@ -292,8 +292,8 @@ impl Parcel {
         services: &dyn Services,
     ) -> Report {
         let state = &self.plan.state;
-        let (topic, endpoint) = (&*state.topic, &*state.name);
-        let store = self.plan.terms.dead_letters.as_ref();
+        let (topic, endpoint) = (&**state.topic(), &*state.name);
+        let store = self.plan.terms().dead_letters.as_ref();
         let kept = match (why, store) {
             (DeadLetterReason::Expression, _) | (_, None) => false,
             (DeadLetterReason::Refused, Some(store)) => {
@@ -314,7 +314,7 @@ impl Parcel {
             Err(_) => Vec::new(),
         };
         let shown = redacted(reason.as_bytes(), &secrets);
-        if let (DeadLetterReason::Expression, Some(attempts)) = (why, &self.plan.terms.attempts) {
+        if let (DeadLetterReason::Expression, Some(attempts)) = (why, &self.plan.terms().attempts) {
             let attempt = Attempt {
                 at_ms: now_ms(services),
                 kind: Some(Kind::Error),
@@ -324,10 +324,10 @@ impl Parcel {
                 is_accepted: false,
                 shown: shown.clone(),
             };
-            attempts.add((&state.topic, &state.name), attempt);
+            attempts.add((state.topic(), &state.name), attempt);
         }
         state.set_trouble(&format!("it has not got the event {id}: {shown}"));
-        self.count_in(&state.counts.dead_letters);
+        self.count_in(&state.counts().dead_letters);
         let store = store.filter(|_| kept).map(StoreWriter::name);
         let of = (id.to_owned(), self.span.count as u64);
         Report::stored(of, shown.into(), store)
@@ -364,7 +364,7 @@ async fn send(plan: &EndpointPlan, post: &Post, services: &dyn Services) -> Repo
         }
         _ => report.reason.clone(),
     };
-    let counts = &plan.state.counts;
+    let counts = plan.state.counts();
     match report.outcome {
         Outcome::Refused => counts.refused.fetch_add(1, Ordering::Relaxed),
         Outcome::Down { .. } | Outcome::Gone => counts.failed.fetch_add(1, Ordering::Relaxed),
@@ -380,8 +380,8 @@ async fn send(plan: &EndpointPlan, post: &Post, services: &dyn Services) -> Repo
         is_accepted: report.outcome == Outcome::Delivered,
         shown: redacted(&report.shown, &secrets),
     };
-    let of = (&plan.state.topic, &plan.state.name);
-    if let Some(attempts) = &plan.terms.attempts {
+    let of = (plan.state.topic(), &plan.state.name);
+    if let Some(attempts) = &plan.terms().attempts {
         attempts.add(of, attempt);
     }
     report
@@ -394,7 +394,7 @@ async fn call(
     services: &dyn Services,
 ) -> Report {
     let request = post.request(plan, at_ms / 1000, outgoing);
-    let deadline = start + plan.terms.timeout;
+    let deadline = start + plan.terms().timeout;
     let call = Call {
         plan: &outgoing.forward,
         request: &request,

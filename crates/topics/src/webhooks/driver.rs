@@ -8,6 +8,7 @@ mod entry;
 mod held;
 mod hosts;
 mod inbox;
+mod names;
 mod passing;
 mod reporting;
 
@@ -232,7 +233,7 @@ impl Driver {
             self.take(message, now, services);
         }
         for at in self.bell.take() {
-            self.wake(at);
+            self.wake(at as usize);
         }
         while let Some(Reverse((due, at))) = self.timers.peek().copied() {
             if due > now.us {
@@ -546,7 +547,7 @@ impl Driver {
         let entry = self.entries.get_mut(at)?;
         let (stored, version) = entry.record(&self.log, now)?;
         let change = Change::Put {
-            table: entry.plan.state.kind.table().into(),
+            table: entry.plan.state.table().into(),
             key: entry.plan.state.key(),
             value: stored.to_bytes(),
         };

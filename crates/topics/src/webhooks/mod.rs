@@ -67,7 +67,7 @@ pub(crate) mod hub {
     pub(crate) use super::plan::{Destination, EndpointPlan, Subscriber, Terms};
     pub(crate) use super::read::backoff;
     pub(crate) use super::roster::{Arrival, Arrivals};
-    pub(crate) use super::state::{Counts, EndpointKind, EndpointState, Stored, key};
+    pub(crate) use super::state::{EndpointGroup, EndpointKind, EndpointState, Stored, key};
     pub(crate) use super::view::{ViewPlan, text};
 }
 
@@ -115,7 +115,7 @@ pub(crate) fn read(
     upstreams.extend(managed.iter().map(|it| Arc::clone(it.upstream())));
     let known = endpoints
         .iter()
-        .map(|it| (Arc::clone(&it.state), it.terms.start));
+        .map(|it| (Arc::clone(&it.state), it.terms().start));
     topic.set_webhooks(known.collect(), managed.as_ref().map(Arc::clone));
     let source = WebhookSource {
         topic: Arc::clone(topic),
@@ -234,6 +234,6 @@ impl Source for WebhookSource {
 /// Whether an endpoint belongs to this worker: the same one whatever plan is served.
 pub(crate) fn is_here(state: &EndpointState, share: Share) -> bool {
     let mut hasher = DefaultHasher::new();
-    (&*state.topic, &*state.name).hash(&mut hasher);
+    (&**state.topic(), &*state.name).hash(&mut hasher);
     hasher.finish() % share.count.max(1) as u64 == share.number as u64
 }

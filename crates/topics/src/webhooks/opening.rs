@@ -1,12 +1,12 @@
 //! The first note of endpoints: it is on the disk before anybody can publish what belongs to them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use journal::{Change, Keyed};
 
-use super::state::{EndpointState, Stored, TABLE, records};
+use super::state::{EndpointState, Records, Stored, TABLE};
 use crate::event::EventId;
 use crate::log::Log;
 use crate::source::Start;
@@ -56,10 +56,10 @@ pub(crate) async fn open(
     if unknown.is_empty() {
         return Ok(opened);
     }
-    let known: HashMap<Bytes, Bytes> = match keyed {
+    let known = match keyed {
         Some(keyed) => {
-            let all = records(keyed, TABLE, &log.name).await?;
-            all.into_iter().collect()
+            let wanted: HashSet<Bytes> = unknown.iter().map(|(state, _)| state.key()).collect();
+            records(&wanted, &log.name, keyed).await?
         }
         None => HashMap::new(),
     };
@@ -93,4 +93,21 @@ pub(crate) async fn open(
         return Err(format!("where webhooks begin cannot be noted: {error}"));
     }
     Ok(opened)
+}
+
+/// The records with these keys. Those of users' webhooks lie in the same table, and may be many.
+async fn records(
+    wanted: &HashSet<Bytes>,
+    topic: &str,
+    keyed: &Keyed,
+) -> Result<HashMap<Bytes, Bytes>, String> {
+    let mut records = Records::new(keyed, TABLE, topic);
+    let mut found = HashMap::new();
+    loop {
+        let some = records.next().await?;
+        if some.is_empty() {
+            return Ok(found);
+        }
+        found.extend(some.into_iter().filter(|(key, _)| wanted.contains(key)));
+    }
 }

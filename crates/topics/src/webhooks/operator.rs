@@ -36,7 +36,7 @@ impl Listed {
         let (health, why) = state.health();
         let (lag, lag_seconds) = state.lag();
         Self {
-            topic: Arc::clone(&state.topic),
+            topic: Arc::clone(state.topic()),
             name: Arc::clone(&state.name),
             health,
             why,

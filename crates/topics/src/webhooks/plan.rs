@@ -27,7 +27,6 @@ pub(crate) struct EndpointPlan {
     pub view: Arc<ViewPlan>,
     pub policy: Arc<Policy>,
     pub destination: Destination,
-    pub terms: Arc<Terms>,
 }
 
 /// What all endpoints have in common that are made by one description: by an entry of a file, or by
@@ -49,6 +48,7 @@ pub(crate) enum Destination {
     File {
         target: Box<CallTarget>,
         signer: Option<Arc<WebhookSigner>>,
+        terms: Arc<Terms>,
     },
     /// Where a user says.
     Subscribed(Subscribed),
@@ -68,6 +68,7 @@ pub(crate) struct Subscribed {
 /// A subscriber of a WebSub hub, and what it is told beside the content (section 7 of the
 /// recommendation).
 pub(crate) struct Subscriber {
+    pub terms: Arc<Terms>,
     pub origins: Origins,
     pub url: Arc<str>,
     /// The host of the URL.
@@ -96,6 +97,15 @@ impl EndpointPlan {
         matches!(self.destination, Destination::Subscribed(_))
     }
 
+    /// What it has in common with others.
+    pub fn terms(&self) -> &Terms {
+        match &self.destination {
+            Destination::File { terms, .. } => terms,
+            Destination::Subscribed(it) => it.managed.terms(),
+            Destination::WebSub(subscriber) => &subscriber.terms,
+        }
+    }
+
     /// The most bytes that the events of a batch may have. One that was begun before a change stays
     /// as it is up to this: what the file lets batches of callers take of memory.
     pub(super) fn batch_max(&self) -> usize {
@@ -111,7 +121,7 @@ impl EndpointPlan {
     /// Why none can be sent.
     pub(super) fn outgoing(&self, services: &dyn Services) -> Result<Outgoing, String> {
         match &self.destination {
-            Destination::File { target, signer } => Ok(Outgoing {
+            Destination::File { target, signer, .. } => Ok(Outgoing {
                 forward: Arc::clone(&target.plan),
                 signer: signer.clone(),
                 secrets: Vec::new(),

@@ -162,7 +162,7 @@ impl Post {
 
     /// That events are missing: of which, as far as that is known.
     pub fn gap(plan: &EndpointPlan, span: Span, id: impl Fn(u64) -> EventId, now_ms: u64) -> Self {
-        let (first, last, topic) = (id(span.first), id(span.last), &plan.state.topic);
+        let (first, last, topic) = (id(span.first), id(span.last), plan.state.topic());
         // Names of topics have nothing in them that JSON escapes.
         let (key, data) = match span.count {
             0 => (
@@ -214,7 +214,7 @@ impl Post {
             let of = (&*self.id, &*view.source, self.at_ms);
             envelope::add_headers(of, self.kind, &mut headers);
         }
-        headers.append("X-Intertie-Topic", &*plan.state.topic);
+        headers.append("X-Intertie-Topic", &**plan.state.topic());
         headers.append("X-Intertie-Kind", self.kind.name());
         headers.append("X-Intertie-Mode", view.mode.name());
         if let Some(BatchBounds { first, last, count }) = &self.batch {
@@ -225,7 +225,7 @@ impl Post {
         if let Some(subscription) = plan.axway() {
             // As those of CloudEvents: events of a batch have no headers of their own.
             let event = (self.batch.is_none()).then_some((self.event, self.kind));
-            let of = (&*plan.state.topic, Some(self.event.epoch));
+            let of = (&**plan.state.topic(), Some(self.event.epoch));
             axway::name_subscription(subscription, of, &mut headers);
             axway::name_event(of.0, event, &mut headers);
         }
@@ -262,7 +262,7 @@ impl Post {
         let mut headers = self.headers(plan);
         headers.append("webhook-id", &*self.id);
         let parameters = [
-            ("topic", plan.state.topic.to_string()),
+            ("topic", plan.state.topic().to_string()),
             ("endpoint", plan.state.name.to_string()),
             ("event_id", self.id.to_string()),
             ("event_kind", self.kind.name().to_owned()),

@@ -131,13 +131,13 @@ impl Reading<'_> {
             destination: Destination::File {
                 target: Box::new(target?),
                 signer: signer?.map(Arc::new),
+                terms: Arc::new(Terms {
+                    timeout,
+                    dead_letters,
+                    attempts: Some(Attempts::of(states)),
+                    start: config.start,
+                }),
             },
-            terms: Arc::new(Terms {
-                timeout,
-                dead_letters,
-                attempts: Some(Attempts::of(states)),
-                start: config.start,
-            }),
             state: EndpointState::of(of, name, states),
         })
     }

@@ -209,7 +209,7 @@ impl Subject<'_> {
         let mut event = json!({
             "type": kind,
             "time": rfc3339(at_ms),
-            "topic": &*state.topic,
+            "topic": &**state.topic(),
             "webhook": &*state.name,
             "managed_by": if self.plan.is_of_user() { "api" } else { "file" },
         });
@@ -239,7 +239,7 @@ impl Subject<'_> {
             ("cursor", cursor.into()),
         ];
         // What is said of it may be less after a crash. It is the same event.
-        let of = format!("{}\0{}\0{since}", state.topic, state.name);
+        let of = format!("{}\0{}\0{since}", state.topic(), state.name);
         ReportEvent {
             key: key(of.as_bytes()),
             body: text(&self.event("webhook.disabled", since, &more)),

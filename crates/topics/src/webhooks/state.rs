@@ -148,13 +148,13 @@ pub(crate) struct Counts {
 /// Wakes whoever serves endpoints, for one of them.
 #[derive(Debug, Default)]
 pub(crate) struct Bell {
-    rung: Mutex<Vec<usize>>,
+    rung: Mutex<Vec<u32>>,
     changed: Mutex<Vec<Arc<str>>>,
     pub notify: Notify,
 }
 
 impl Bell {
-    fn ring(&self, number: usize) {
+    fn ring(&self, number: u32) {
         self.rung
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -183,20 +183,38 @@ impl Bell {
     }
 
     /// For which of them it has been rung.
-    pub fn take(&self) -> Vec<usize> {
+    pub fn take(&self) -> Vec<u32> {
         std::mem::take(&mut *self.rung.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// What endpoints of a topic have in common: all subscriptions of users, or all to its hub. One of
+/// a file stands alone.
+pub(crate) struct EndpointGroup {
+    topic: Arc<str>,
+    slot: Arc<Slot>,
+    /// Which table has their records.
+    kind: EndpointKind,
+    /// What all of them have done, those that are gone too.
+    pub counts: Counts,
+}
+
+impl EndpointGroup {
+    /// Of this kind, of a topic.
+    pub fn new((topic, slot): (&Arc<str>, &Arc<Slot>), kind: EndpointKind) -> Arc<Self> {
+        Arc::new(Self {
+            topic: Arc::clone(topic),
+            slot: Arc::clone(slot),
+            kind,
+            counts: Counts::default(),
+        })
     }
 }
 
 /// An endpoint of a topic, by its name.
 pub(crate) struct EndpointState {
-    pub topic: Arc<str>,
     pub name: Arc<str>,
-    /// Which table has its record.
-    pub(super) kind: EndpointKind,
-    slot: Arc<Slot>,
-    /// Subscriptions of a topic share them, and those to its hub.
-    pub(super) counts: Arc<Counts>,
+    group: Arc<EndpointGroup>,
     cursor: AtomicU64,
     /// The last event that is done and noted where a start finds it; `u64::MAX` when that is not
     /// known.
@@ -243,7 +261,9 @@ struct Inner {
     /// Whether somebody serves it.
     is_taken: bool,
     /// Who is woken: the one who serves it, or wants to.
-    bell: Option<(Arc<Bell>, usize)>,
+    bell: Option<Arc<Bell>>,
+    /// The number that it has there.
+    number: u32,
     /// What most endpoints have nothing of.
     rare: Option<Box<Rare>>,
     /// Whether what is known of it is not on the disk: the last note before it was given back has
@@ -282,8 +302,8 @@ impl EndpointState {
             settings: String::new(),
         };
         let state = states.get(key, || {
-            let name = (EndpointKind::Webhook, Arc::clone(&name));
-            Self::new((topic, slot), name, (None, Arc::default()))
+            let group = EndpointGroup::new((topic, slot), EndpointKind::Webhook);
+            Self::new(&group, Arc::clone(&name), None)
         });
         Registry::of(states).add(&state);
         state
@@ -291,26 +311,14 @@ impl EndpointState {
 
     /// That of a subscription: operators do not see it, nor has it measures of its own. It goes on
     /// behind where it is `stored` to be.
-    pub fn unlisted(
-        (topic, slot): (&Arc<str>, &Arc<Slot>),
-        (kind, name): (EndpointKind, Arc<str>),
-        (stored, counts): (Stored, &Arc<Counts>),
-    ) -> Arc<Self> {
-        let known = (Some(stored), Arc::clone(counts));
-        Arc::new(Self::new((topic, slot), (kind, name), known))
+    pub fn unlisted(group: &Arc<EndpointGroup>, name: Arc<str>, stored: Stored) -> Arc<Self> {
+        Arc::new(Self::new(group, name, Some(stored)))
     }
 
-    fn new(
-        (topic, slot): (&Arc<str>, &Arc<Slot>),
-        (kind, name): (EndpointKind, Arc<str>),
-        (stored, counts): (Option<Stored>, Arc<Counts>),
-    ) -> Self {
+    fn new(group: &Arc<EndpointGroup>, name: Arc<str>, stored: Option<Stored>) -> Self {
         Self {
-            topic: Arc::clone(topic),
             name,
-            kind,
-            slot: Arc::clone(slot),
-            counts,
+            group: Arc::clone(group),
             cursor: AtomicU64::new(u64::MAX),
             noted: AtomicU64::new(u64::MAX),
             health: AtomicU8::new(0),
@@ -327,9 +335,24 @@ impl EndpointState {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The name of its topic.
+    pub fn topic(&self) -> &Arc<str> {
+        &self.group.topic
+    }
+
+    /// The table that has its record.
+    pub fn table(&self) -> &'static str {
+        self.group.kind.table()
+    }
+
+    /// What it has done, and others with it.
+    pub fn counts(&self) -> &Counts {
+        &self.group.counts
+    }
+
     /// The key of its record.
     pub fn key(&self) -> Bytes {
-        key(&self.topic, &self.name)
+        key(self.topic(), &self.name)
     }
 
     /// What is known of it.
@@ -355,7 +378,9 @@ impl EndpointState {
     /// when there is a command.
     pub(super) fn take(&self, bell: &Arc<Bell>, number: usize) -> bool {
         let mut inner = self.inner();
-        inner.bell = Some((Arc::clone(bell), number));
+        inner.bell = Some(Arc::clone(bell));
+        // There are not so many.
+        inner.number = u32::try_from(number).unwrap_or(u32::MAX);
         !std::mem::replace(&mut inner.is_taken, true)
     }
 
@@ -365,9 +390,9 @@ impl EndpointState {
         if has_it {
             inner.is_taken = false;
         }
-        inner.bell.take_if(|(bell, _)| Arc::ptr_eq(bell, own));
-        if let Some((bell, number)) = inner.bell.as_ref().filter(|_| has_it) {
-            bell.ring(*number);
+        inner.bell.take_if(|bell| Arc::ptr_eq(bell, own));
+        if let Some(bell) = inner.bell.as_ref().filter(|_| has_it) {
+            bell.ring(inner.number);
         }
     }
 
@@ -401,7 +426,7 @@ impl EndpointState {
     /// None when nobody does.
     pub fn ask(&self, command: Command) -> Option<oneshot::Receiver<()>> {
         let mut inner = self.inner();
-        let (bell, number) = inner.bell.clone()?;
+        let (bell, number) = (inner.bell.clone()?, inner.number);
         let (answer, answered) = oneshot::channel();
         inner.change_rare(|it| it.commands.push((command, answer)));
         drop(inner);
@@ -487,7 +512,7 @@ impl EndpointState {
                           write `from` in place of `event`";
             return Err(Fault::invalid(detail).with_status(409));
         }
-        let log = self.slot.log().ok_or_else(|| {
+        let log = self.group.slot.log().ok_or_else(|| {
             let detail = "the topic is not open";
             Fault::new(Kind::Unavailable, Origin::Engine, detail)
         })?;
@@ -535,14 +560,14 @@ impl EndpointState {
     /// How many events are not done.
     pub fn lag_events(&self) -> u64 {
         let cursor = self.cursor.load(Ordering::Relaxed);
-        let log = self.slot.log().filter(|_| cursor != u64::MAX);
+        let log = self.group.slot.log().filter(|_| cursor != u64::MAX);
         log.map_or(0, |log| log.next().sequence.saturating_sub(cursor + 1))
     }
 
     /// The same, and the age of the oldest in seconds. May read the disk.
     pub fn lag(&self) -> (u64, f64) {
         let cursor = self.cursor.load(Ordering::Relaxed);
-        let Some(log) = self.slot.log().filter(|_| cursor != u64::MAX) else {
+        let Some(log) = self.group.slot.log().filter(|_| cursor != u64::MAX) else {
             return (0, 0.0);
         };
         let events = log.next().sequence.saturating_sub(cursor + 1);
@@ -558,7 +583,7 @@ impl State for EndpointState {
     fn measures(&self, _: Instant) -> Vec<Measure> {
         let (events, age) = self.lag();
         let gauge = |name, help, value| Measure { name, help, value };
-        let counts = &self.counts;
+        let counts = self.counts();
         vec![
             Measure::count(
                 "webhook_delivered_total",
@@ -613,25 +638,39 @@ pub(crate) fn key(topic: &str, name: &str) -> Bytes {
 /// How many records are read at once.
 const SCAN_MAX: usize = 1000;
 
-/// All records of a topic in a table of the keyed state, by their keys.
-///
-/// # Errors
-/// When they cannot be read.
-pub(super) async fn records(
-    keyed: &Keyed,
-    table: &str,
-    topic: &str,
-) -> Result<Vec<(Bytes, Bytes)>, String> {
-    let prefix = key(topic, "");
-    let mut all: Vec<(Bytes, Bytes)> = Vec::new();
-    loop {
-        let after = all.last().map(|it| it.0.clone());
-        let found = keyed.scan(table, &prefix, after.as_deref(), SCAN_MAX).await;
-        let found = found.map_err(|error| format!("what is noted of webhooks: {error}"))?;
-        if found.is_empty() {
-            return Ok(all);
+/// The records of a topic in a table of the keyed state, in the order of their keys, some at a
+/// time.
+pub(super) struct Records<'a> {
+    keyed: &'a Keyed,
+    table: &'static str,
+    prefix: Bytes,
+    /// The key of the last one that has been read.
+    after: Option<Bytes>,
+}
+
+impl<'a> Records<'a> {
+    /// Before the first one.
+    pub fn new(keyed: &'a Keyed, table: &'static str, topic: &str) -> Self {
+        Self {
+            keyed,
+            table,
+            prefix: key(topic, ""),
+            after: None,
         }
-        all.extend(found);
+    }
+
+    /// The next ones, with their keys; none at the end.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub async fn next(&mut self) -> Result<Vec<(Bytes, Bytes)>, String> {
+        let (table, after) = (self.table, self.after.as_deref());
+        let found = self.keyed.scan(table, &self.prefix, after, SCAN_MAX).await;
+        let found = found.map_err(|error| format!("what is noted of webhooks: {error}"))?;
+        if let Some((last, _)) = found.last() {
+            self.after = Some(last.clone());
+        }
+        Ok(found)
     }
 }
 
@@ -659,7 +698,7 @@ impl Registry {
         if known.len().is_power_of_two() {
             known.retain(|_, it| it.strong_count() > 0);
         }
-        let key = (Arc::clone(&state.topic), Arc::clone(&state.name));
+        let key = (Arc::clone(state.topic()), Arc::clone(&state.name));
         known.insert(key, Arc::downgrade(state));
     }
 

@@ -166,6 +166,7 @@ fn make(hub: &Arc<HubTopic>) -> Make {
             view: Arc::clone(&hub.view),
             policy: Arc::clone(&hub.policy),
             destination: Destination::WebSub(Box::new(Subscriber {
+                terms: Arc::clone(&terms),
                 origins: hub.origins.clone(),
                 url: Arc::clone(subscribed.callback.text()),
                 host: Arc::clone(subscribed.callback.host()),
@@ -174,7 +175,6 @@ fn make(hub: &Arc<HubTopic>) -> Make {
                 signed: secret.map(|secret| (secret, hub.method)),
                 gone: gone(&hub, subscribed),
             })),
-            terms: Arc::clone(&terms),
         })
     })
 }

@@ -20,7 +20,7 @@ use crate::hub::Hub;
 use crate::keys;
 use crate::log::Log;
 use crate::settings::Durability;
-use crate::webhooks::hub::{EndpointKind, EndpointState, Stored};
+use crate::webhooks::hub::{EndpointState, Stored};
 
 /// What is said of a topic whose URL has changed.
 const MOVED: &str = "the topic has another URL now";
@@ -229,11 +229,7 @@ impl HubState {
         (id, stored): (Arc<str>, Stored),
         subscriptions: &Subscriptions,
     ) -> Option<Arc<Subscribed>> {
-        let state = EndpointState::unlisted(
-            (&subscriptions.name, &subscriptions.slot),
-            (EndpointKind::Hub, id),
-            (stored, &subscriptions.counts),
-        );
+        let state = EndpointState::unlisted(&subscriptions.group, id, stored);
         self.with_state((topic, callback), state)
     }
 

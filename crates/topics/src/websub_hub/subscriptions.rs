@@ -11,9 +11,11 @@ use component::state::{Measure, State, StateKey, States};
 use websub::signature::Secret;
 use websub::url::Url;
 
-use crate::log::{Log, Slot};
+use crate::log::Log;
 use crate::topic::Topic;
-use crate::webhooks::hub::{Arrival, Arrivals, Counts, EndpointPlan, EndpointState, is_here};
+use crate::webhooks::hub::{
+    Arrival, Arrivals, EndpointGroup, EndpointKind, EndpointPlan, EndpointState, is_here,
+};
 
 /// A subscription that is delivered to.
 pub(crate) struct Subscribed {
@@ -56,10 +58,9 @@ struct Inner {
 /// The subscriptions to the hub of one topic, whichever plan is served.
 pub(crate) struct Subscriptions {
     pub name: Arc<str>,
-    pub slot: Arc<Slot>,
     /// Whether those of earlier runs are there.
     pub loaded: tokio::sync::OnceCell<()>,
-    pub counts: Arc<Counts>,
+    pub group: Arc<EndpointGroup>,
     pub verifications: AtomicU64,
     pub unverified: AtomicU64,
     pub denied: AtomicU64,
@@ -68,7 +69,7 @@ pub(crate) struct Subscriptions {
     inner: Mutex<Inner>,
 }
 
-/// Counts one.
+/// EndpointGroup, EndpointKind one.
 pub(super) fn add(count: &AtomicU64) {
     count.fetch_add(1, Ordering::Relaxed);
 }
@@ -84,9 +85,8 @@ impl Subscriptions {
         };
         states.get(key, || Self {
             name: Arc::clone(topic.name()),
-            slot: Arc::clone(topic.slot()),
             loaded: tokio::sync::OnceCell::new(),
-            counts: Arc::default(),
+            group: EndpointGroup::new((topic.name(), topic.slot()), EndpointKind::Hub),
             verifications: AtomicU64::default(),
             unverified: AtomicU64::default(),
             denied: AtomicU64::default(),
@@ -208,7 +208,7 @@ impl Drop for Attached {
 
 impl State for Subscriptions {
     fn measures(&self, _: Instant) -> Vec<Measure> {
-        let counts = &self.counts;
+        let counts = &self.group.counts;
         vec![
             Measure {
                 name: "websub_hub_subscriptions",

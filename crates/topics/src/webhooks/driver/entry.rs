@@ -1,9 +1,10 @@
 //! One endpoint while it is served.
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::num::NonZeroU64;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use tokio::sync::oneshot;
 use super::super::machine::{Action, Machine, Notice, Now, Outcome, Range, Resting, Span, Stopped};
 use super::super::plan::{EndpointPlan, Subscriber};
 use super::super::reports::{DeadLetters, Reports};
-use super::super::state::{Bell, Command, EndpointState, Stored};
+use super::super::state::{Bell, Command, Stored};
 use super::super::view::Shown;
 use super::held::Held;
 use super::{Page, Parcel, Report};
@@ -20,29 +21,6 @@ use crate::event::EventId;
 use crate::log::Log;
 use crate::topic::Topic;
 use crate::view::Mode;
-
-/// An endpoint that belongs to this driver, or that it wants to have, until this is dropped.
-struct Claim {
-    state: Arc<EndpointState>,
-    bell: Arc<Bell>,
-    has_it: bool,
-}
-
-impl Claim {
-    fn new(state: &Arc<EndpointState>, bell: &Arc<Bell>) -> Self {
-        Self {
-            state: Arc::clone(state),
-            bell: Arc::clone(bell),
-            has_it: false,
-        }
-    }
-}
-
-impl Drop for Claim {
-    fn drop(&mut self) {
-        self.state.give_back(&self.bell, self.has_it);
-    }
-}
 
 /// The machine of an endpoint.
 enum Served {
@@ -105,7 +83,10 @@ pub(super) struct Entry {
     pub plan: Arc<EndpointPlan>,
     /// The number of its view.
     view: u32,
-    claim: Option<Claim>,
+    /// Rung for the endpoint, while it belongs to this driver or the driver wants to have it.
+    bell: Option<Arc<Bell>>,
+    /// Whether it belongs to this driver.
+    has_it: bool,
     served: Served,
     is_paging: bool,
     /// Whether it waits for a place among the requests to its host.
@@ -126,7 +107,7 @@ pub(super) struct Entry {
     /// Whether its subscription is deleted: nothing is noted of it any more.
     pub is_deleted: bool,
     /// When its timer rings.
-    timer: Option<u64>,
+    timer: Option<NonZeroU64>,
     /// What has not been reported of it, once there was something.
     pub reports: Option<Box<Reports>>,
 }
@@ -137,7 +118,8 @@ impl Entry {
             plan,
             // There are fewer views than endpoints.
             view: u32::try_from(view).unwrap_or(u32::MAX),
-            claim: None,
+            bell: None,
+            has_it: false,
             served: Served::Elsewhere,
             is_paging: false,
             waits_for_host: false,
@@ -154,7 +136,7 @@ impl Entry {
         }
     }
 
-    /// Goes on by another plan: the subscriber of a hub has just confirmed that it wants what
+    /// Goes on by another plan of the same endpoint: the subscriber of a hub has just confirmed that it wants what
     /// comes. So it is asked again at once, whatever it has answered before.
     pub fn renew(&mut self, plan: Arc<EndpointPlan>) {
         self.plan = plan;
@@ -254,12 +236,20 @@ impl Entry {
             let is_noted = is_noted || matches!(served, Served::Resting(_));
             self.plan.state.hand_over(reports, is_noted);
         }
-        self.claim = None;
+        self.give_back();
         if let Served::Active(active) = served {
             for (_, answer) in active.asked.into_iter().filter(|_| is_noted) {
                 // Whoever has asked may have left.
                 let _ = answer.send(());
             }
+        }
+    }
+
+    /// Leaves the endpoint to others, if it was this driver's, and wants it no more.
+    fn give_back(&mut self) {
+        let has_it = std::mem::take(&mut self.has_it);
+        if let Some(bell) = self.bell.take() {
+            self.plan.state.give_back(&bell, has_it);
         }
     }
 
@@ -269,9 +259,9 @@ impl Entry {
             return true;
         }
         let state = &self.plan.state;
-        let claim = self.claim.get_or_insert_with(|| Claim::new(state, bell));
-        claim.has_it = state.take(bell, at);
-        if !claim.has_it {
+        self.bell.get_or_insert_with(|| Arc::clone(bell));
+        self.has_it = state.take(bell, at);
+        if !self.has_it {
             return false;
         }
         let is_chain = self.plan.policy.batch.is_some() || self.plan.view.mode == Mode::Patch;
@@ -312,7 +302,7 @@ impl Entry {
                 // It was so before, and that is on the disk. Whoever has asked may have left.
                 let _ = answer.send(());
             }
-            let (topic, endpoint) = (&*self.plan.state.topic, &*self.plan.state.name);
+            let (topic, endpoint) = (&**self.plan.state.topic(), &*self.plan.state.name);
             match command {
                 Command::Pause => tracing::info!(target: "topics", topic, endpoint, "paused"),
                 Command::Resume => tracing::info!(target: "topics", topic, endpoint, "resumed"),
@@ -514,7 +504,7 @@ impl Entry {
         if let Some(subscriber) = self.plan.websub() {
             return self.log_hub_notice(subscriber, notice);
         }
-        let (topic, endpoint) = (&*self.plan.state.topic, &*self.plan.state.name);
+        let (topic, endpoint) = (&**self.plan.state.topic(), &*self.plan.state.name);
         let reason = self.last_failure();
         match notice {
             Notice::IsDown => tracing::warn!(
@@ -558,23 +548,23 @@ impl Entry {
         if notice == Notice::Disabled(Stopped::Gone) {
             (subscriber.gone)();
         }
-        let (topic, subscription) = (&*self.plan.state.topic, &*self.plan.state.name);
+        let (topic, subscription) = (&**self.plan.state.topic(), &*self.plan.state.name);
         let reason = self.last_failure();
         tracing::debug!(target: "websub", topic, subscription, reason, ?notice, "a subscriber");
     }
 
     /// Whether a timer has to be set for this time.
     pub fn needs_timer(&mut self, due: u64) -> bool {
-        let is_earlier = self.timer.is_none_or(|at| due < at);
+        let is_earlier = self.timer.is_none_or(|at| due < at.get());
         if is_earlier {
-            self.timer = Some(due);
+            self.timer = NonZeroU64::new(due);
         }
         is_earlier
     }
 
     /// A timer has rung.
     pub fn timer_fired(&mut self, due: u64) {
-        if self.timer == Some(due) {
+        if self.timer == NonZeroU64::new(due) {
             self.timer = None;
         }
     }
@@ -652,6 +642,12 @@ impl Entry {
         let is_behind = self.is_paging || has_page;
         let was_behind = std::mem::replace(&mut self.is_behind, is_behind);
         (is_behind != was_behind).then_some(is_behind)
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        self.give_back();
     }
 }
 

@@ -5,12 +5,12 @@
 //! when nothing is under way and its record is written, it takes its own place with the new plan.
 //! One that is deleted goes in the same way, and its record with it.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use journal::Change;
 
 use super::entry::Entry;
+use super::names::Names;
 use super::{Arrivals, Driver, NOTE_AFTER, View};
 use crate::webhooks::machine::Now;
 use crate::webhooks::plan::EndpointPlan;
@@ -22,8 +22,7 @@ use crate::webhooks::view::{Ring, ViewPlan};
 #[derive(Default)]
 pub(super) struct Passing {
     arrivals: Option<Arc<Arrivals>>,
-    /// Their numbers.
-    by_name: HashMap<Arc<str>, usize>,
+    names: Names,
     /// Those that are about to go.
     retired: Vec<usize>,
     /// The records of those that have gone.
@@ -61,7 +60,8 @@ impl Driver {
                 Arrival::Put(plan) => self.put(plan),
                 // Another one of this name may come at once.
                 Arrival::Remove(name) => {
-                    if let Some(at) = self.passing.by_name.remove(&name) {
+                    if let Some(at) = self.passing.names.find(&name, &self.entries) {
+                        self.passing.names.remove(&name, at);
                         self.retire(at, true);
                     }
                 }
@@ -71,7 +71,8 @@ impl Driver {
 
     /// Serves a subscriber of a hub, or goes on with one whose subscription has been renewed.
     fn put(&mut self, plan: Arc<EndpointPlan>) {
-        let Some(at) = self.passing.by_name.get(&plan.state.name).copied() else {
+        let known = self.passing.names.find(&plan.state.name, &self.entries);
+        let Some(at) = known else {
             return self.add(plan);
         };
         if let Some(entry) = self.entries.get_mut(at) {
@@ -84,10 +85,9 @@ impl Driver {
     pub(super) fn add(&mut self, plan: Arc<EndpointPlan>) {
         let view = self.view(&plan.view);
         let is_passing = plan.host().is_some();
-        let name = is_passing.then(|| Arc::clone(&plan.state.name));
         let at = self.entries.add(Entry::new(plan, view));
-        if let Some(name) = name {
-            self.passing.by_name.insert(name, at);
+        if is_passing {
+            self.passing.names.add(at, &self.entries);
         }
         self.ready.push_back(at);
     }
@@ -151,7 +151,7 @@ impl Driver {
         };
         for id in self.bell.take_changed() {
             let known = managed.subscriptions.get(&id);
-            if let Some(at) = self.passing.by_name.get(&id).copied() {
+            if let Some(at) = self.passing.names.find(&id, &self.entries) {
                 self.retire(at, known.is_none());
             } else if let Some(known) = known.filter(|_| !self.is_stopping) {
                 self.add_known(&known);
@@ -206,15 +206,13 @@ impl Driver {
         entry.release(true, now);
         let (state, is_deleted) = (Arc::clone(&entry.plan.state), entry.is_deleted);
         drop(entry);
-        if self.passing.by_name.get(&state.name) == Some(&at) {
-            self.passing.by_name.remove(&state.name);
-        }
+        self.passing.names.remove(&state.name, at);
         if is_deleted {
             // A note may have been written when the deletion had not been heard of yet. Another
             // driver that still has the endpoint has heard of it, or will.
             if was_taken && self.keyed.is_some() {
                 self.passing.gone.push(Change::Delete {
-                    table: state.kind.table().into(),
+                    table: state.table().into(),
                     key: state.key(),
                 });
                 self.note_at.get_or_insert(now.us + NOTE_AFTER);

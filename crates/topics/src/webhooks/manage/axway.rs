@@ -290,7 +290,7 @@ fn shown(managed: &Managed, known: &Known) -> Value {
         "id": subscription.uuid(),
         "topicId": topic_id,
         "webhookUrl": &*subscription.url,
-        "webhookHeaders": show::masked(&subscription.headers),
+        "webhookHeaders": show::masked(&subscription.details().headers),
         "subscriptionMode": axway::mode_name(subscription.view.mode),
         "subscriptionStatus": status.name(),
     })

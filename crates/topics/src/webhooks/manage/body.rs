@@ -159,13 +159,13 @@ pub(super) fn patched(
 impl Members {
     /// Those of a subscription.
     pub fn of(subscription: &Subscription) -> Self {
-        let headers = subscription.headers.iter();
+        let details = subscription.details();
         Self {
             url: subscription.url.to_string(),
-            description: subscription.description.as_deref().map(str::to_owned),
+            description: details.description.as_deref().map(str::to_owned),
             view: (*subscription.view).clone(),
             delivery: subscription.delivery(),
-            headers: headers.cloned().map(Header::Kept).collect(),
+            headers: details.headers.iter().cloned().map(Header::Kept).collect(),
         }
     }
 

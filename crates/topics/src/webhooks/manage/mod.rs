@@ -136,6 +136,11 @@ impl Managed {
         self.challenges
     }
 
+    /// What all of them have in common.
+    pub(in crate::webhooks) fn terms(&self) -> &Terms {
+        &self.terms
+    }
+
     /// The most bytes that all batches of a webhook in progress may have together.
     pub(in crate::webhooks) fn batch_max(&self) -> usize {
         self.batch_max
@@ -202,7 +207,7 @@ impl Managed {
     /// How events are sent to a subscription. What the file allows less than it did when its owner
     /// said it is cut to that.
     fn policy(&self, subscription: &Subscription) -> Arc<Policy> {
-        let Some(mut delivery) = subscription.delivery.as_deref().copied() else {
+        let Some(mut delivery) = subscription.details().delivery else {
             return Arc::clone(&self.policy);
         };
         delivery.concurrent = delivery.concurrent.clamp(1, self.concurrent_max.max(1));
@@ -251,7 +256,6 @@ impl Managed {
                 managed: Arc::clone(self),
                 host,
             }),
-            terms: Arc::clone(&self.terms),
         }
     }
 

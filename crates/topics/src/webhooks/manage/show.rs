@@ -8,7 +8,7 @@ use crate::webhooks::attempts::Attempt;
 use crate::webhooks::plan::EndpointPlan;
 use crate::webhooks::state::EndpointState;
 use crate::webhooks::subscriptions::headers::HeaderLine;
-use crate::webhooks::subscriptions::record::{Secret, Subscription};
+use crate::webhooks::subscriptions::record::{Details, Secret, Subscription};
 use crate::webhooks::subscriptions::registry::Known;
 use crate::webhooks::times::rfc3339;
 
@@ -45,14 +45,12 @@ pub(super) fn masked(headers: &[HeaderLine]) -> Map<String, Value> {
 /// A subscription. `challenges` is whether it has to answer a challenge first, `owner` whether it
 /// is shown whose it is.
 pub(super) fn subscription(known: &Known, challenges: bool, owner: bool, now_ms: u64) -> Value {
-    let Subscription {
-        id,
-        url,
+    let Subscription { id, url, view, .. } = &*known.subscription;
+    let Details {
         description,
-        view,
         headers,
         ..
-    } = &*known.subscription;
+    } = known.subscription.details();
     let (mut state, mut reason) = delivery(&known.state);
     if reason.is_null() {
         reason = known

@@ -1,19 +1,15 @@
 //! Header lines of a subscription: their names in clear, their values sealed, since they may be
 //! credentials.
 
-use access::sealing_keys::{SealingKeys, UnsealError};
+use access::sealing_keys::{Sealed, SealingKeys, UnsealError};
 use serde::{Deserialize, Serialize};
-
-/// The bytes that a sealed value has beside itself: a nonce of 12, a tag of 16, and about 7 of what
-/// names the key.
-const OVERHEAD: usize = 35;
 
 /// A header line that all requests to a subscription have.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::webhooks) struct HeaderLine {
     pub name: Box<str>,
     /// The value, sealed by [`SealingKeys`] for this topic, subscription and name.
-    sealed: Box<str>,
+    sealed: Sealed,
 }
 
 /// What a value is sealed for: that of one line cannot stand for that of another.
@@ -28,7 +24,7 @@ impl HeaderLine {
         let sealed = keys.seal(&context(of, name), value.as_bytes())?;
         Some(Self {
             name: name.into(),
-            sealed: sealed.into(),
+            sealed,
         })
     }
 
@@ -42,10 +38,9 @@ impl HeaderLine {
         Ok(String::from_utf8_lossy(&value).into_owned())
     }
 
-    /// About how many bytes the value has.
+    /// How many bytes the value has.
     pub fn value_len(&self) -> usize {
-        // Base64 of the value, its nonce and its tag, behind the identifier of the key.
-        (self.sealed.len() * 3 / 4).saturating_sub(OVERHEAD)
+        self.sealed.text_len()
     }
 
     /// Whether the first of these keys has sealed it.

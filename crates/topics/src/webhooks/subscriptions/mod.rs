@@ -5,6 +5,7 @@
 //! beside the disk: a change is written first and then seen, and the drivers are notified of it.
 
 pub(super) mod headers;
+mod loading;
 pub(super) mod record;
 pub(super) mod registry;
 #[cfg(test)]
@@ -19,11 +20,12 @@ use bytes::Bytes;
 use component::state::{Measure, State, StateKey, States};
 use journal::{Change, Keyed, Refusal as NotWritten};
 
+use self::loading::{Cursors, Shared};
 pub(crate) use self::record::SUBSCRIPTIONS;
-use self::record::{Subscription, is_subscription_id};
+use self::record::Subscription;
 use self::registry::{Known, Registry, Reserved};
 use super::state::{
-    Bell, Counts, EndpointKind, EndpointState, Health, Stored, TABLE, key, records,
+    Bell, Counts, EndpointGroup, EndpointKind, EndpointState, Health, Records, Stored, TABLE, key,
 };
 use crate::log::{Log, Slot};
 
@@ -36,10 +38,8 @@ const AT_ONCE: usize = 1000;
 /// The subscriptions of a topic, whichever plan is served.
 pub(crate) struct Subscriptions {
     topic: Arc<str>,
-    slot: Arc<Slot>,
     inner: Mutex<Inner>,
-    /// What all of them have done, those that are deleted too.
-    counts: Arc<Counts>,
+    group: Arc<EndpointGroup>,
     /// Whether URLs have to answer a challenge, by the last plan.
     challenges: AtomicBool,
 }
@@ -67,9 +67,8 @@ impl Subscriptions {
     fn new(topic: &Arc<str>, slot: &Arc<Slot>) -> Self {
         Self {
             topic: Arc::clone(topic),
-            slot: Arc::clone(slot),
             inner: Mutex::default(),
-            counts: Arc::default(),
+            group: EndpointGroup::new((topic, slot), EndpointKind::Webhook),
             challenges: AtomicBool::new(true),
         }
     }
@@ -117,8 +116,7 @@ impl Subscriptions {
 
     /// What is known of the delivery of a new one.
     fn state(&self, id: &Arc<str>, stored: Stored) -> Arc<EndpointState> {
-        let name = (EndpointKind::Webhook, Arc::clone(id));
-        EndpointState::unlisted((&self.topic, &self.slot), name, (stored, &self.counts))
+        EndpointState::unlisted(&self.group, Arc::clone(id), stored)
     }
 
     /// Writes a new one down that has been reserved, with where it begins. It is there then.
@@ -236,34 +234,23 @@ impl Subscriptions {
     }
 
     async fn load(&self, log: &Log, keyed: &Keyed) -> Result<(), String> {
-        let cursors = records(keyed, TABLE, &self.topic).await?;
-        let mut cursors: std::collections::HashMap<Bytes, Bytes> = cursors.into_iter().collect();
-        let prefix = self.topic.len() + 1;
+        let mut cursors = Cursors::new(keyed, &self.topic);
+        let mut records = Records::new(keyed, SUBSCRIPTIONS, &self.topic);
         let mut all = Vec::new();
-        for (key, value) in records(keyed, SUBSCRIPTIONS, &self.topic).await? {
-            let id = std::str::from_utf8(key.get(prefix..).unwrap_or_default());
-            let id = id.map_err(|error| error.to_string())?;
-            let damaged = || format!("the webhook subscription {id} cannot be read");
-            let subscription = Subscription::of_bytes(id, &value).ok_or_else(damaged)?;
-            let cursor = cursors.remove(&key);
-            let stored = cursor.as_deref().and_then(Stored::of_bytes);
-            // Both are written at once.
-            let stored =
-                stored.ok_or_else(|| format!("where the webhook {id} is, is not noted"))?;
-            let state = self.state(&subscription.id, stored);
-            state.trust();
-            all.push(Known {
-                subscription: Arc::new(subscription),
-                state,
-            });
+        let mut shared = Shared::default();
+        loop {
+            let some = records.next().await?;
+            if some.is_empty() {
+                break;
+            }
+            for (key, value) in some {
+                let cursor = cursors.find(&key).await?;
+                let mut known = self.read((&key, &value), cursor)?;
+                shared.share(Arc::make_mut(&mut known.subscription));
+                all.push(known);
+            }
         }
-        // Written by a driver that had not heard of the deletion yet.
-        let is_left = |it: &&Bytes| is_subscription_id(it.get(prefix..).unwrap_or_default());
-        let left = cursors.keys().filter(is_left).map(|key| Change::Delete {
-            table: TABLE.into(),
-            key: key.clone(),
-        });
-        let left: Vec<Change> = left.collect();
+        let left = cursors.left().await?;
         if !left.is_empty() {
             let written = keyed.write(left).await;
             written
@@ -277,6 +264,23 @@ impl Subscriptions {
         let topic = &*log.name;
         tracing::debug!(target: "topics", topic, count, "webhook subscriptions have been read");
         Ok(())
+    }
+
+    /// One that is on the disk, and where it is.
+    fn read(&self, (key, value): (&[u8], &[u8]), cursor: Option<Bytes>) -> Result<Known, String> {
+        let id = key.get(self.topic.len() + 1..).unwrap_or_default();
+        let id = std::str::from_utf8(id).map_err(|error| error.to_string())?;
+        let damaged = || format!("the webhook subscription {id} cannot be read");
+        let subscription = Subscription::of_bytes(id, value).ok_or_else(damaged)?;
+        let stored = cursor.as_deref().and_then(Stored::of_bytes);
+        // Both are written at once.
+        let stored = stored.ok_or_else(|| format!("where the webhook {id} is, is not noted"))?;
+        let state = self.state(&subscription.id, stored);
+        state.trust();
+        Ok(Known {
+            subscription: Arc::new(subscription),
+            state,
+        })
     }
 
     /// Seals secrets with the first of these keys that are sealed with another one, so that the
@@ -405,7 +409,7 @@ impl Drop for Changing {
 
 impl State for Subscriptions {
     fn measures(&self, _: Instant) -> Vec<Measure> {
-        let counts = &self.counts;
+        let counts = &self.group.counts;
         let mut numbers = [0.0; 4];
         let (mut unverified, mut behind) = (0.0, 0);
         let challenges = self.challenges.load(Ordering::Relaxed);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use access::sealing_keys::{SealingKeys, UnsealError};
+use access::sealing_keys::{Sealed, SealingKeys, UnsealError};
 use access::webhook_signer::WebhookSigner;
 use bytes::Bytes;
 use component::access::Caller;
@@ -99,7 +99,7 @@ impl ViewText {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::webhooks) struct Secret {
     /// Sealed by [`SealingKeys`] for this topic and subscription.
-    sealed: Box<str>,
+    sealed: Sealed,
     /// When it was made, in milliseconds since 1970.
     pub made: u64,
     /// Until when it signs, when another one has replaced it.
@@ -121,11 +121,6 @@ pub(in crate::webhooks) struct Subscription {
     pub owner: Arc<Owner>,
     pub view: Arc<ViewText>,
     pub url: Box<str>,
-    pub description: Option<Box<str>>,
-    /// How events are sent; absent when the owner has said nothing of it, as most do.
-    pub delivery: Option<Box<Delivery>>,
-    /// Header lines of its requests.
-    pub headers: Box<[HeaderLine]>,
     /// The current one first.
     pub secrets: Box<[Secret]>,
     /// Counts the changes, from 1: the entity tag.
@@ -135,10 +130,53 @@ pub(in crate::webhooks) struct Subscription {
     pub updated: u64,
     /// Whether the URL has answered a challenge.
     pub is_verified: bool,
-    pub request: Option<Box<RequestKey>>,
+    details: Option<Box<Details>>,
+}
+
+/// What most subscriptions have nothing of.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::webhooks) struct Details {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<Box<str>>,
+    /// How events are sent, if the owner has said something of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delivery: Option<Delivery>,
+    /// Header lines of its requests.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub headers: Vec<HeaderLine>,
+    /// What has made it, where that came with a key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<RequestKey>,
     /// In whose manner it was made, where that is not our own: its requests say what receivers of
     /// that system expect.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<Profile>,
+}
+
+/// Those of a subscription that has none.
+static NO_DETAILS: Details = Details {
+    description: None,
+    delivery: None,
+    headers: Vec::new(),
+    request: None,
+    profile: None,
+};
+
+impl Details {
+    /// In the form that takes no memory where there are none.
+    fn boxed(self) -> Option<Box<Self>> {
+        (self != NO_DETAILS).then(|| Box::new(self))
+    }
+}
+
+/// What a new subscription has from the beginning on.
+pub(in crate::webhooks) struct NewSubscription {
+    pub id: Arc<str>,
+    pub owner: Arc<Owner>,
+    pub view: Arc<ViewText>,
+    pub url: Box<str>,
+    pub now_ms: u64,
+    pub details: Details,
 }
 
 /// A subscription as it is written down, under its id.
@@ -148,21 +186,13 @@ struct Stored {
     #[serde(flatten)]
     view: ViewText,
     url: Box<str>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    description: Option<Box<str>>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    delivery: Option<Box<Delivery>>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    headers: Vec<HeaderLine>,
-    secrets: Vec<Secret>,
+    secrets: Box<[Secret]>,
     version: u64,
     created: u64,
     updated: u64,
     verified: bool,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    request: Option<Box<RequestKey>>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    profile: Option<Profile>,
+    #[serde(flatten)]
+    details: Details,
 }
 
 /// What a secret is sealed for: that of one subscription cannot stand for that of another.
@@ -171,22 +201,44 @@ fn context(topic: &str, id: &str) -> Vec<u8> {
 }
 
 impl Subscription {
+    /// A new one, without a secret. Its URL has answered no challenge.
+    pub fn new(new: NewSubscription) -> Self {
+        Self {
+            id: new.id,
+            owner: new.owner,
+            view: new.view,
+            url: new.url,
+            secrets: Box::default(),
+            version: 1,
+            created: new.now_ms,
+            updated: new.now_ms,
+            is_verified: false,
+            details: new.details.boxed(),
+        }
+    }
+
+    /// What most have nothing of.
+    pub fn details(&self) -> &Details {
+        self.details.as_deref().unwrap_or(&NO_DETAILS)
+    }
+
+    /// Replaces what most have nothing of.
+    pub fn set_details(&mut self, details: Details) {
+        self.details = details.boxed();
+    }
+
     /// As it is written down.
     pub fn to_bytes(&self) -> Bytes {
         let stored = Stored {
             owner: Owner::clone(&self.owner),
             view: ViewText::clone(&self.view),
             url: self.url.clone(),
-            description: self.description.clone(),
-            delivery: self.delivery.clone(),
-            headers: self.headers.to_vec(),
-            secrets: self.secrets.to_vec(),
+            secrets: self.secrets.clone(),
             version: self.version,
             created: self.created,
             updated: self.updated,
             verified: self.is_verified,
-            request: self.request.clone(),
-            profile: self.profile,
+            details: self.details().clone(),
         };
         // Nothing in it is what JSON cannot say.
         serde_json::to_vec(&stored).unwrap_or_default().into()
@@ -200,16 +252,12 @@ impl Subscription {
             owner: Arc::new(stored.owner),
             view: Arc::new(stored.view),
             url: stored.url,
-            description: stored.description,
-            delivery: stored.delivery,
-            headers: stored.headers.into(),
-            secrets: stored.secrets.into(),
+            secrets: stored.secrets,
             version: stored.version,
             created: stored.created,
             updated: stored.updated,
             is_verified: stored.verified,
-            request: stored.request,
-            profile: stored.profile,
+            details: stored.details.boxed(),
         })
     }
 
@@ -232,7 +280,7 @@ impl Subscription {
         let sealed = keys.seal(&context(topic, &self.id), secret.as_bytes())?;
         let until = now_ms.saturating_add(overlap_ms);
         let mut secrets = vec![Secret {
-            sealed: sealed.into(),
+            sealed,
             made: now_ms,
             until: None,
         }];
@@ -283,7 +331,7 @@ impl Subscription {
         topic: &str,
         keys: &SealingKeys,
     ) -> Result<Vec<(String, String)>, String> {
-        let lines = self.headers.iter().map(|line| {
+        let lines = self.details().headers.iter().map(|line| {
             let value = line.open((topic, &self.id), keys);
             let value = value.map_err(|error| format!("its header {}: {error}", line.name))?;
             Ok((line.name.to_string(), value))
@@ -298,18 +346,18 @@ impl Subscription {
 
     /// Whether it was made in the manner of Axway Streams.
     pub fn is_of_axway(&self) -> bool {
-        self.profile == Some(Profile::AxwayStreams)
+        self.details().profile == Some(Profile::AxwayStreams)
     }
 
     /// How events are sent.
     pub fn delivery(&self) -> Delivery {
-        self.delivery.as_deref().copied().unwrap_or_default()
+        self.details().delivery.unwrap_or_default()
     }
 
     /// Whether the first of these keys has sealed all that is sealed.
     pub fn is_current(&self, keys: &SealingKeys) -> bool {
         let mut secrets = self.secrets.iter();
-        let mut headers = self.headers.iter();
+        let mut headers = self.details().headers.iter();
         secrets.all(|it| keys.is_current(&it.sealed)) && headers.all(|it| it.is_current(keys))
     }
 
@@ -327,13 +375,13 @@ impl Subscription {
             let text = text.map_err(|error| error.to_string())?;
             if !keys.is_current(&secret.sealed) {
                 let sealed = keys.seal(&context, &text);
-                secret.sealed = sealed.ok_or("the system has no random bytes")?.into();
+                secret.sealed = sealed.ok_or("the system has no random bytes")?;
                 is_changed = true;
             }
         }
         let of = (topic, &*self.id);
-        let mut headers = self.headers.to_vec();
-        for line in &mut headers {
+        let mut details = self.details().clone();
+        for line in &mut details.headers {
             let value = line.open(of, keys).map_err(|error| error.to_string())?;
             if !line.is_current(keys) {
                 let sealed = HeaderLine::seal(of, (&line.name, &value), keys);
@@ -343,7 +391,7 @@ impl Subscription {
         }
         if is_changed {
             self.secrets = secrets.into();
-            self.headers = headers.into();
+            self.set_details(details);
         }
         Ok(is_changed)
     }

@@ -2,7 +2,9 @@
 //! run it through any order of changes. What is about to be written is reserved first, so that no
 //! bound is passed by requests that come at once.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::borrow::Borrow;
+use std::cmp::Ordering;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -14,6 +16,35 @@ use crate::webhooks::state::EndpointState;
 pub(in crate::webhooks) struct Known {
     pub subscription: Arc<Subscription>,
     pub state: Arc<EndpointState>,
+}
+
+/// The same in the order of the ids.
+struct ById(Known);
+
+impl Borrow<str> for ById {
+    fn borrow(&self) -> &str {
+        &self.0.subscription.id
+    }
+}
+
+impl PartialEq for ById {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for ById {}
+
+impl PartialOrd for ById {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for ById {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.0.subscription.id.cmp(&other.0.subscription.id)
+    }
 }
 
 /// What an owner has.
@@ -69,7 +100,7 @@ pub(in crate::webhooks) struct Reserved {
 /// The subscriptions of a topic.
 #[derive(Default)]
 pub(in crate::webhooks) struct Registry {
-    known: BTreeMap<Arc<str>, Known>,
+    known: BTreeSet<ById>,
     owners: HashMap<Arc<Owner>, Owned>,
     views: HashSet<Arc<ViewText>>,
     reserved: usize,
@@ -80,11 +111,11 @@ pub(in crate::webhooks) struct Registry {
 impl Registry {
     /// All of them, by id.
     pub fn all(&self) -> impl Iterator<Item = &Known> {
-        self.known.values()
+        self.known.iter().map(|it| &it.0)
     }
 
     pub fn get(&self, id: &str) -> Option<&Known> {
-        self.known.get(id)
+        self.known.get(id).map(|it| &it.0)
     }
 
     /// Those of one owner, or all, in the order of their ids.
@@ -96,11 +127,11 @@ impl Registry {
     fn behind(&self, owner: Option<&Owner>, after: &str) -> Box<dyn Iterator<Item = &Known> + '_> {
         let range = (Bound::Excluded(after), Bound::Unbounded);
         match owner.map(|it| self.owners.get(it)) {
-            None => Box::new(self.known.range::<str, _>(range).map(|it| it.1)),
+            None => Box::new(self.known.range::<str, _>(range).map(|it| &it.0)),
             Some(None) => Box::new(std::iter::empty()),
             Some(Some(owned)) => {
                 let ids = owned.ids.range::<str, _>(range);
-                Box::new(ids.filter_map(|id| self.known.get(id)))
+                Box::new(ids.filter_map(|id| self.get(id)))
             }
         }
     }
@@ -169,8 +200,8 @@ impl Registry {
             && let Some(before) = owned.requests.get(&request.key)
         {
             let before = before.as_ref().ok_or(Refusal::InProgress)?;
-            let before = self.known.get(before).ok_or(Refusal::InProgress)?;
-            let is_same = before.subscription.request.as_deref() == Some(request);
+            let before = self.get(before).ok_or(Refusal::InProgress)?;
+            let is_same = before.subscription.details().request.as_ref() == Some(request);
             return match is_same {
                 true => Ok(Start::Before(before.clone())),
                 false => Err(Refusal::OtherRequest),
@@ -235,7 +266,7 @@ impl Registry {
         let owned = self.owned(&owner);
         let id = Arc::clone(&known.subscription.id);
         owned.ids.insert(Arc::clone(&id));
-        if let Some(request) = &known.subscription.request {
+        if let Some(request) = &known.subscription.details().request {
             let of_request = Some(Arc::clone(&id));
             owned.requests.insert(request.key.clone(), of_request);
         }
@@ -243,23 +274,19 @@ impl Registry {
         let is_shared =
             Arc::ptr_eq(&shared, &owner) && Arc::ptr_eq(&view, &known.subscription.view);
         if !is_shared {
-            let subscription = Subscription::clone(&known.subscription);
-            known.subscription = Arc::new(Subscription {
-                owner: shared,
-                view,
-                ..subscription
-            });
+            let subscription = Arc::make_mut(&mut known.subscription);
+            (subscription.owner, subscription.view) = (shared, view);
         }
-        self.known.insert(id, known);
+        self.known.replace(ById(known));
     }
 
     /// Forgets one.
     pub fn remove(&mut self, id: &str) -> Option<Known> {
-        let known = self.known.remove(id)?;
+        let ById(known) = self.known.take(id)?;
         let owner = &known.subscription.owner;
         if let Some(owned) = self.owners.get_mut(owner) {
             owned.ids.remove(id);
-            if let Some(request) = &known.subscription.request {
+            if let Some(request) = &known.subscription.details().request {
                 owned.requests.remove(&request.key);
             }
         }

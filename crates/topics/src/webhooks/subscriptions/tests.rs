@@ -7,8 +7,8 @@ use fastrand::Rng;
 
 use super::headers::HeaderLine;
 use super::record::{
-    ID_PREFIX, Owner, RequestKey, Secret, Subscription, ViewText, id_of, is_subscription_id,
-    uuid_of,
+    Details, ID_PREFIX, NewSubscription, Owner, RequestKey, Secret, Subscription, ViewText, id_of,
+    is_subscription_id, uuid_of,
 };
 use super::registry::{Bounds, Known, Refusal, Registry, Reserved, Start};
 use crate::event::EventId;
@@ -17,7 +17,7 @@ use crate::view::Mode;
 use crate::webhooks::delivery::Delivery;
 use crate::webhooks::envelope::CloudEvents;
 use crate::webhooks::machine::Order;
-use crate::webhooks::state::{EndpointKind, EndpointState, Stored};
+use crate::webhooks::state::{EndpointGroup, EndpointKind, EndpointState, Stored};
 
 const TOPIC: &str = "orders";
 
@@ -57,34 +57,29 @@ fn filtered(filter: &str) -> ViewText {
 }
 
 fn subscription(id: &str, owner: &Arc<Owner>, view: &Arc<ViewText>) -> Subscription {
-    Subscription {
+    let new = NewSubscription {
         id: id.into(),
         owner: Arc::clone(owner),
         view: Arc::clone(view),
         url: "https://a.example/hook".into(),
-        description: None,
-        delivery: None,
-        headers: Box::default(),
-        secrets: Box::default(),
-        version: 1,
-        created: 1000,
-        updated: 1000,
-        is_verified: true,
-        request: None,
-        profile: None,
-    }
+        now_ms: 1000,
+        details: Details::default(),
+    };
+    let mut subscription = Subscription::new(new);
+    subscription.is_verified = true;
+    subscription
 }
 
 fn known(subscription: Subscription) -> Known {
-    let name = (EndpointKind::Webhook, Arc::clone(&subscription.id));
+    let group = EndpointGroup::new((&TOPIC.into(), &Arc::default()), EndpointKind::Webhook);
     let begins = EventId {
         epoch: 1,
         sequence: 0,
     };
-    let known = (Stored::at(begins), &Arc::default());
+    let name = Arc::clone(&subscription.id);
     Known {
         subscription: Arc::new(subscription),
-        state: EndpointState::unlisted((&TOPIC.into(), &Arc::default()), name, known),
+        state: EndpointState::unlisted(&group, name, Stored::at(begins)),
     }
 }
 
@@ -164,7 +159,10 @@ fn records_from_before_there_were_profiles_are_read() {
     assert_eq!(read, one);
     let written = String::from_utf8(one.to_bytes().to_vec()).unwrap();
     assert!(!written.contains("profile"), "as before: {written}");
-    one.profile = Some(Profile::AxwayStreams);
+    one.set_details(Details {
+        profile: Some(Profile::AxwayStreams),
+        ..Details::default()
+    });
     let again = Subscription::of_bytes("wh_1", &one.to_bytes()).unwrap();
     assert_eq!(again, one);
     assert!(again.changed(2000).is_of_axway() && !read.is_of_axway());
@@ -209,15 +207,18 @@ fn headers_are_sealed_for_their_name_and_delivery_is_kept() {
     let mut one = subscription("wh_1", &Arc::new(owner("ann")), &Arc::new(view));
     let (old, new) = (keys(&[0]), keys(&[1]));
     let line = |name, value| HeaderLine::seal((TOPIC, "wh_1"), (name, value), &old).unwrap();
-    one.headers = Box::new([
-        line("Authorization", "Bearer s3cret"),
-        line("X-Tenant", "7"),
-    ]);
-    one.delivery = Some(Box::new(Delivery {
-        order: Order::ByKey,
-        concurrent: 3,
-        ..Delivery::default()
-    }));
+    one.set_details(Details {
+        headers: vec![
+            line("Authorization", "Bearer s3cret"),
+            line("X-Tenant", "7"),
+        ],
+        delivery: Some(Delivery {
+            order: Order::ByKey,
+            concurrent: 3,
+            ..Delivery::default()
+        }),
+        ..Details::default()
+    });
     let bytes = one.to_bytes();
     let text = String::from_utf8(bytes.to_vec()).unwrap();
     assert!(!text.contains("s3cret"), "{text}");
@@ -336,10 +337,13 @@ fn a_request_that_comes_again_makes_nothing_new() {
     let during = start(&mut registry, "ann", &plain(), request).err();
     assert_eq!(during, Some(Refusal::InProgress));
     let mut one = subscription("wh_1", &reserved.owner, &reserved.view);
-    one.request = Some(Box::new(RequestKey {
-        key: "key".to_owned(),
-        body: "body".to_owned(),
-    }));
+    one.set_details(Details {
+        request: Some(RequestKey {
+            key: "key".to_owned(),
+            body: "body".to_owned(),
+        }),
+        ..Details::default()
+    });
     registry.finish(&reserved, Some(known(one)));
     match start(&mut registry, "ann", &plain(), request) {
         Ok(Start::Before(known)) => assert_eq!(&*known.subscription.id, "wh_1"),

@@ -5,7 +5,8 @@ use component::tls::UpstreamTls;
 
 use super::super::super::machine::{Backoff, Batch, Order, Outcome, Policy};
 use super::super::super::plan::{Destination, Terms};
-use super::super::super::state::{Counts, EndpointKind};
+use super::super::super::state::{EndpointGroup, EndpointKind, EndpointState};
+use super::super::super::subscriptions::record::Subscription;
 use super::super::super::view::ViewPlan;
 use super::*;
 use crate::settings::Payload;
@@ -32,6 +33,12 @@ fn view() -> ViewPlan {
 
 fn subscriber() -> Subscriber {
     Subscriber {
+        terms: Arc::new(Terms {
+            timeout: std::time::Duration::from_secs(1),
+            dead_letters: None,
+            attempts: None,
+            start: Start::Latest,
+        }),
         origins: Origins::new(UpstreamTls::default(), None),
         url: "https://receiver.example/".into(),
         host: "receiver.example".into(),
@@ -42,8 +49,17 @@ fn subscriber() -> Subscriber {
     }
 }
 
-/// An endpoint that has got nothing yet of a topic whose first event has the number 1.
+/// An endpoint of this name that has got nothing yet of a topic whose first event has the number 1.
+pub(in super::super) fn named(name: &str) -> Entry {
+    entry_of(name, (Order::All, None))
+}
+
+/// The same that sends events so.
 fn entry(order: Order, batch: Option<Batch>) -> Entry {
+    entry_of("shop", (order, batch))
+}
+
+fn entry_of(name: &str, (order, batch): (Order, Option<Batch>)) -> Entry {
     let policy = Arc::new(Policy {
         order,
         concurrent: if order == Order::All { 1 } else { 4 },
@@ -64,19 +80,12 @@ fn entry(order: Order, batch: Option<Batch>) -> Entry {
         epoch: 1,
         sequence: 0,
     };
-    let stored = (Stored::at(id), &Arc::<Counts>::default());
-    let of = (&topic, &Arc::default());
+    let group = EndpointGroup::new((&topic, &Arc::default()), EndpointKind::Webhook);
     let plan = EndpointPlan {
-        state: EndpointState::unlisted(of, (EndpointKind::Webhook, "shop".into()), stored),
+        state: EndpointState::unlisted(&group, name.into(), Stored::at(id)),
         view: Arc::new(view()),
         policy: Arc::clone(&policy),
         destination: Destination::WebSub(Box::new(subscriber())),
-        terms: Arc::new(Terms {
-            timeout: std::time::Duration::from_secs(1),
-            dead_letters: None,
-            attempts: None,
-            start: Start::Latest,
-        }),
     };
     let mut entry = Entry::new(Arc::new(plan), 0);
     entry.served = Served::Active(Active::new(Machine::new(policy, 1)));
@@ -416,4 +425,13 @@ fn one_that_waits_for_something_does_not_rest() {
     let version = entry.machine().unwrap().record(NOW).1;
     entry.noted(version);
     assert!(entry.active().is_some(), "it is down");
+}
+
+/// Most endpoints have nothing to do most of the time, and there may be many.
+#[test]
+fn an_endpoint_that_rests_takes_few_bytes() {
+    assert!(size_of::<Entry>() <= 104);
+    assert!(size_of::<EndpointPlan>() <= 64);
+    assert!(size_of::<EndpointState>() <= 112);
+    assert!(size_of::<Subscription>() <= 104);
 }

@@ -22,7 +22,9 @@ use crate::webhooks::delivery::Delivery;
 use crate::webhooks::replay::Wanted;
 use crate::webhooks::state::{Command, Stored};
 use crate::webhooks::subscriptions::headers::HeaderLine;
-use crate::webhooks::subscriptions::record::{Owner, RequestKey, SECRETS_MAX, Subscription};
+use crate::webhooks::subscriptions::record::{
+    Details, NewSubscription, Owner, RequestKey, SECRETS_MAX, Subscription,
+};
 use crate::webhooks::subscriptions::registry::{Known, Refusal, Start};
 use crate::webhooks::subscriptions::{Changing, Reserving};
 use crate::webhooks::times::now_ms;
@@ -66,8 +68,8 @@ fn refused(refusal: &Refusal, managed: &Managed) -> Fault {
 }
 
 /// What is kept of how events are sent: nothing where they are sent as to most.
-fn shared_delivery(delivery: Delivery) -> Option<Box<Delivery>> {
-    (delivery != Delivery::default()).then(|| Box::new(delivery))
+fn said_of_delivery(delivery: Delivery) -> Option<Delivery> {
+    Some(delivery).filter(|it| *it != Delivery::default())
 }
 
 /// When a URL that is new is asked whether it wants events.
@@ -129,24 +131,23 @@ impl Operations<'_> {
         let reserving = Reserving::new(&managed.subscriptions, reserved);
         self.take_challenge(&owner)?;
         let now = now_ms(services);
-        let mut subscription = Subscription {
-            id: new_subscription_id()?.into(),
+        let id: Arc<str> = new_subscription_id()?.into();
+        let details = Details {
+            description: members.description.map(Into::into),
+            delivery: said_of_delivery(members.delivery),
+            headers: self.seal_headers(&id, members.headers)?,
+            request: key,
+            profile,
+        };
+        let mut subscription = Subscription::new(NewSubscription {
+            id,
             owner,
             view,
             url: members.url.into(),
-            description: members.description.map(Into::into),
-            delivery: shared_delivery(members.delivery),
-            headers: Box::default(),
-            secrets: Box::default(),
-            version: 1,
-            created: now,
-            updated: now,
-            is_verified: false,
-            request: key.map(Box::new),
-            profile,
-        };
+            now_ms: now,
+            details,
+        });
         let secret = self.add_secret(&mut subscription, (now, 0))?;
-        self.seal_headers(&mut subscription, members.headers)?;
         let made = (subscription, self.stored(start)?);
         let known = managed
             .subscriptions
@@ -182,20 +183,15 @@ impl Operations<'_> {
     }
 
     /// Gives a subscription these header lines.
-    fn seal_headers(
-        &self,
-        subscription: &mut Subscription,
-        headers: Vec<Header>,
-    ) -> Result<(), Fault> {
+    fn seal_headers(&self, id: &str, headers: Vec<Header>) -> Result<Vec<HeaderLine>, Fault> {
         let managed = self.managed;
-        let of = (&**managed.topic.name(), &*subscription.id);
+        let of = (&**managed.topic.name(), id);
         let lines = headers.into_iter().map(|header| match header {
             Header::Kept(line) => Some(line),
             Header::New(name, value) => HeaderLine::seal(of, (&name, &value), &managed.keys),
         });
         let failed = || Fault::new(Kind::Internal, Origin::Engine, "a header cannot be sealed");
-        subscription.headers = lines.collect::<Option<_>>().ok_or_else(failed)?;
-        Ok(())
+        lines.collect::<Option<_>>().ok_or_else(failed)
     }
 
     /// Where a new subscription begins.
@@ -273,11 +269,14 @@ impl Operations<'_> {
         let view = view.map_err(|refusal| refused(&refusal, managed))?;
         let mut after = before.changed(now_ms(services));
         after.url = members.url.into();
-        after.description = members.description.map(Into::into);
         after.view = view;
         after.is_verified &= !is_moved;
-        after.delivery = shared_delivery(members.delivery);
-        self.seal_headers(&mut after, members.headers)?;
+        after.set_details(Details {
+            description: members.description.map(Into::into),
+            delivery: said_of_delivery(members.delivery),
+            headers: self.seal_headers(&before.id, members.headers)?,
+            ..before.details().clone()
+        });
         if pauses {
             self.pause(&changing.known).await?;
         }
