@@ -130,9 +130,32 @@ pub struct Call<'a> {
     pub truncates: bool,
     /// What logs call the step that sends it.
     pub step: &'a str,
+    /// How long the body is waited for behind the head; what has come then is all of it. Without
+    /// one it has the time of the call.
+    pub body_time: Option<Duration>,
+    /// Whether whoever gets the request twice takes it for one, though its method does not say so:
+    /// it is sent again when a kept connection turns out to be closed.
+    pub repeats: bool,
     /// When the caller gives it up: [`Exchange::deadline`] for steps. The engine bounds each call,
     /// with or without one.
     pub deadline: Option<Instant>,
+}
+
+impl<'a> Call<'a> {
+    /// This request of a step, and all of its reply.
+    #[must_use]
+    pub fn new(plan: &'a Arc<ForwardPlan>, request: &'a Request, step: &'a str) -> Self {
+        Self {
+            plan,
+            request,
+            step,
+            body_max: None,
+            truncates: false,
+            body_time: None,
+            repeats: false,
+            deadline: None,
+        }
+    }
 }
 
 /// A step that is about to reach another system by other means than [`Services::call`].

@@ -87,6 +87,8 @@ impl Services for Caller {
         let sending = Call {
             body_max: call.body_max,
             truncates: call.truncates,
+            body_time: call.body_time,
+            repeats: call.repeats,
             given_up: call.deadline.map(Instant::from_std),
             ..Call::new(&self.worker, target)
         };
@@ -170,6 +172,10 @@ pub(crate) struct Call<'a> {
     body_max: Option<u64>,
     /// Whether a larger body is cut there.
     truncates: bool,
+    /// How long the body is waited for.
+    body_time: Option<Duration>,
+    /// Whether the request may be sent twice.
+    repeats: bool,
     /// When the caller gives it up.
     given_up: Option<Instant>,
 }
@@ -183,6 +189,8 @@ impl<'a> Call<'a> {
             target,
             body_max: None,
             truncates: false,
+            body_time: None,
+            repeats: false,
             given_up: None,
         }
     }
@@ -203,11 +211,13 @@ impl<'a> Call<'a> {
         let mut collector =
             Collector::new(self.worker, &self.deadline, &self.settings, max, request);
         collector.truncates = self.truncates;
+        collector.body_time = self.body_time;
         let order = Order {
             target: &self.target,
             method: self.target.plan.method.as_ref().unwrap_or(&request.method),
             streams: None,
             upgrades: false,
+            repeats: self.repeats,
             now,
         };
         let outcome = send(&mut collector, order).await.map_err(fault)?;

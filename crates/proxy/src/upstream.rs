@@ -118,6 +118,8 @@ pub(crate) struct Attempt {
     refusals: u32,
     /// Whether only HTTP/1.1 will do: the request asks for another protocol.
     upgrades: bool,
+    /// Whether the request may be sent again where its connection was a kept one.
+    pub repeats: bool,
     /// Until when it waits for a connection, however often.
     queue_until: Option<Instant>,
 }
@@ -296,7 +298,7 @@ impl Upstream {
         }
         match &failure {
             // A kept connection may have been closed at any time.
-            Failure::Closed(_) if reused && repeatable => {
+            Failure::Closed(_) if reused && (repeatable || attempt.repeats) => {
                 attempt.fresh = true;
                 return Ok(());
             }

@@ -115,12 +115,9 @@ impl FixedUrl {
         };
         let at = services.now() + self.timeout;
         let call = Call {
-            plan: &self.plan,
-            request: &request,
             body_max: Some(answer_max),
-            truncates: false,
-            step: self.name,
             deadline: Some(at),
+            ..Call::new(&self.plan, &request, self.name)
         };
         let reply = until(Some(at), services, services.call(call)).await;
         reply.unwrap_or_else(|| Err(too_slow()))

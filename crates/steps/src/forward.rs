@@ -598,12 +598,8 @@ impl Forward {
         let request = request.await?;
         let step = Arc::clone(&exchange.at);
         let call = Call {
-            plan: &self.plan,
-            request: &request,
-            body_max: None,
-            truncates: false,
-            step: &step,
             deadline: exchange.deadline,
+            ..Call::new(&self.plan, &request, &step)
         };
         let reply = services.call(call).await?;
         if self.place == Place::Ends {

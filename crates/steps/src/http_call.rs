@@ -426,12 +426,9 @@ impl HttpCall {
         let mut followed = 0;
         loop {
             let call = Call {
-                plan,
-                request,
                 body_max: options.body_max,
-                truncates: false,
-                step: options.step,
                 deadline: options.deadline,
+                ..Call::new(plan, request, options.step)
             };
             let reply = services.call(call).await?;
             match location(&reply) {

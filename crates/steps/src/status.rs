@@ -19,7 +19,9 @@ fn retry_after(reply: &Reply, services: &dyn Services) -> Option<Duration> {
     let text = std::str::from_utf8(reply.headers.get("Retry-After")?)
         .ok()?
         .trim();
-    if let Ok(seconds) = text.parse::<u32>() {
+    if !text.is_empty() && text.bytes().all(|it| it.is_ascii_digit()) {
+        // What does not fit is as long as it gets.
+        let seconds = text.parse().unwrap_or(u32::MAX);
         return Some(Duration::from_secs(seconds.into()));
     }
     let at = jiff::fmt::rfc2822::parse(text)
@@ -48,6 +50,11 @@ mod tests {
         // section 5.6.7.
         let time = wait("Sun, 06 Nov 1994 08:49:37 GMT");
         assert_eq!(time, Some(Duration::from_secs(784_111_777)));
-        assert_eq!(wait("soon"), None);
+        let longest = Some(Duration::from_secs(u32::MAX.into()));
+        assert_eq!(wait("4294967296"), longest);
+        assert_eq!(wait("100000000000000000000000"), longest);
+        for nothing in ["soon", "", "-1", "1.5"] {
+            assert_eq!(wait(nothing), None);
+        }
     }
 }

@@ -243,6 +243,12 @@ fn read_tries(config: &RetryConfig, report: &mut Report) -> Option<Tries> {
         config.delay_max.as_ref(),
         Duration::from_secs(300),
     );
+    if let (Some(_), Some(longest)) = (&config.delay, &config.delay_max)
+        && delay_max < delay
+    {
+        let message = "`delay_max` is less than `delay`";
+        report.error(BAD_TOPIC_SOURCE, longest.span, message);
+    }
     let times = bounds::count("times", config.times.as_ref(), 0..=1_000_000, report);
     let backoff = config.backoff.as_ref().map_or(2.0, |backoff| {
         if !(1.0..=10.0).contains(&backoff.value) {

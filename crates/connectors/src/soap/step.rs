@@ -279,12 +279,8 @@ impl Soap {
         let request = self.request(envelope, lines, exchange);
         let step = Arc::clone(&exchange.at);
         let call = Call {
-            plan: &self.plan,
-            request: &request,
-            body_max: None,
-            truncates: false,
-            step: &step,
             deadline: exchange.deadline,
+            ..Call::new(&self.plan, &request, &step)
         };
         let reply = services
             .call(call)

@@ -7,6 +7,7 @@ mod forms;
 mod held;
 mod manage;
 mod operator;
+mod receivers;
 mod replay;
 mod reports;
 

@@ -64,12 +64,9 @@ impl Setting {
         let mut request = Request::of_source("POST", Headers::default(), body);
         request.method = Method::Post;
         let call = handler::Call {
-            plan: &plan,
-            request: &request,
             body_max: Some(most),
             truncates,
-            step: "test",
-            deadline: None,
+            ..handler::Call::new(&plan, &request, "test")
         };
         let reply = self.caller.call(call).await.unwrap();
         assert_eq!(reply.status, 200);

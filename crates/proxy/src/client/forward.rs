@@ -42,6 +42,7 @@ pub(crate) async fn forward(
         method: &method,
         streams: Some(streams),
         upgrades,
+        repeats: false,
         now: session.now,
     };
     let mut down = Http1Downstream::new(session, source);

@@ -450,6 +450,7 @@ impl StreamSession {
             method: target.plan.method.as_ref().unwrap_or(method),
             streams: Some(streams),
             upgrades: false,
+            repeats: false,
             now: self.now,
         };
         let mut down = Http2Downstream::new(self, inbound);

@@ -3,6 +3,7 @@
 use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use component::forward::ForwardPlan;
@@ -11,6 +12,7 @@ use message::memory::Collected;
 use message::{Body, Headers, Reply, Request};
 use net::deadline::Deadline;
 use net::http1::{End, Framing, TransferError};
+use tokio::time::Instant;
 
 use super::failure::ClientGone;
 use super::{
@@ -35,6 +37,8 @@ pub(crate) struct Collector<'a> {
     max: u64,
     /// Whether what is above that is left out.
     pub truncates: bool,
+    /// How long the body is waited for behind the head.
+    pub body_time: Option<Duration>,
     skipped: u64,
     pub status: u16,
     pub headers: Headers,
@@ -61,6 +65,7 @@ impl<'a> Collector<'a> {
             body: Content::of(&request.body).unwrap_or_default(),
             max,
             truncates: false,
+            body_time: None,
             skipped: 0,
             status: 0,
             headers: Headers::new(),
@@ -178,10 +183,13 @@ impl Downstream for Collector<'_> {
             self.content
                 .reserve(length.min(self.max).min(AHEAD_MAX) as usize);
         }
-        Ok(match head.framing {
-            Framing::None => Download::Nothing,
-            _ => Download::Content,
-        })
+        if head.framing == Framing::None {
+            return Ok(Download::Nothing);
+        }
+        if let Some(time) = self.body_time {
+            self.deadline.cap(Instant::now(), time);
+        }
+        Ok(Download::Content)
     }
 
     fn withdraw_reply(&mut self) -> bool {

@@ -37,6 +37,8 @@ pub(crate) struct Order<'a> {
     pub streams: Option<Streams<'a>>,
     /// Whether the client has asked to go on with another protocol.
     pub upgrades: bool,
+    /// Whether whoever gets the request twice takes it for one.
+    pub repeats: bool,
     /// When the request came, if that is still now.
     pub now: Instant,
 }
@@ -79,6 +81,7 @@ pub(crate) fn send<D: Requester>(
         };
         let identity = identity(down, &order)?;
         let mut attempt = Attempt::new(key).for_upgrade(order.upgrades);
+        attempt.repeats = order.repeats;
         loop {
             let Lent {
                 line,

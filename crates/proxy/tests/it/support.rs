@@ -336,12 +336,8 @@ impl Handler for StepCall {
     ) -> LocalFuture<'a, Result<Outcome, Fault>> {
         Box::pin(async move {
             let call = Call {
-                plan: &self.plan,
-                request: &request,
-                body_max: None,
-                truncates: false,
-                step: "call",
                 deadline: self.gives_up_after.map(|time| services.now() + time),
+                ..Call::new(&self.plan, &request, "call")
             };
             let got = services.call(call).await?;
             let mut reply = Reply::new(got.status);

@@ -23,6 +23,8 @@ use crate::topic::{History, Topic};
 
 /// How long nothing is done about a topic that cannot be read.
 pub(super) const PAUSE: Duration = Duration::from_secs(5);
+/// How long the body of a reply is waited for, which decides nothing.
+const BODY_TIME: Duration = Duration::from_secs(1);
 /// The most bytes of a reply that are kept: enough to say in a log what is wrong.
 const REPLY_MAX: u64 = 1024;
 /// How much of a reply a log shows.
@@ -380,6 +382,11 @@ async fn send(plan: &EndpointPlan, post: &Post, services: &dyn Services) -> Repo
         is_accepted: report.outcome == Outcome::Delivered,
         shown: redacted(&report.shown, &secrets),
     };
+    if matches!(report.outcome, Outcome::Down { .. }) && plan.websub().is_none() {
+        let status = attempt.status.map(|it| format!("status {it}"));
+        plan.state
+            .set_trouble(status.as_deref().unwrap_or(&attempt.shown));
+    }
     let of = (plan.state.topic(), &plan.state.name);
     if let Some(attempts) = &plan.terms().attempts {
         attempts.add(of, attempt);
@@ -396,22 +403,16 @@ async fn call(
     let request = post.request(plan, at_ms / 1000, outgoing);
     let deadline = start + plan.terms().timeout;
     let call = Call {
-        plan: &outgoing.forward,
-        request: &request,
         body_max: Some(REPLY_MAX),
         truncates: true,
-        step: "webhook",
         deadline: Some(deadline),
+        body_time: Some(BODY_TIME),
+        // Receivers tell repetitions by the id.
+        repeats: true,
+        ..Call::new(&outgoing.forward, &request, "webhook")
     };
-    let replied = component::handler::until(Some(deadline), services, services.call(call)).await;
-    match replied {
-        Some(replied) => judge(replied, services),
-        None => Report {
-            reason: Some("time-out".to_owned()),
-            shown: Bytes::from_static(b"time-out"),
-            ..Outcome::Down { retry_after: None }.into()
-        },
-    }
+    // The call ends with its deadline. Dropped here it could not say what has come until then.
+    judge(services.call(call).await, services)
 }
 
 /// What a reply means.

@@ -21,8 +21,8 @@ pub struct Listed {
     pub name: Arc<str>,
     /// How it is.
     pub health: Health,
-    /// Why nothing is sent to it, when it is paused or disabled.
-    pub why: Option<&'static str>,
+    /// Why nothing is sent to it, or why it has not got the last event.
+    pub why: Option<Box<str>>,
     /// The last event that is done.
     pub cursor: Option<String>,
     /// How many events it has not got yet.
@@ -39,7 +39,7 @@ impl Listed {
             topic: Arc::clone(state.topic()),
             name: Arc::clone(&state.name),
             health,
-            why,
+            why: why.map(Into::into).or_else(|| state.trouble()),
             cursor: state.cursor(),
             lag,
             lag_seconds,

@@ -286,6 +286,12 @@ pub(crate) fn backoff(config: &RetryConfig, report: &mut Report) -> Backoff {
     let delay = time_or("delay", config.delay.as_ref(), (5 * SECOND, DAY), report);
     let longest = config.delay_max.as_ref();
     let delay_max = time_or("delay_max", longest, (3600 * SECOND, DAY), report);
+    if let (Some(_), Some(longest)) = (&config.delay, longest)
+        && delay_max < delay
+    {
+        let message = "`delay_max` is less than `delay`";
+        report.error(BAD_WEBHOOK, longest.span, message);
+    }
     let factor = config.backoff.as_ref().map_or(3.0, |backoff| {
         if !(1.0..=10.0).contains(&backoff.value) {
             report

@@ -50,6 +50,11 @@ impl Wanted {
     /// What is wrong with it.
     pub fn read(body: &[u8]) -> Result<Self, Fault> {
         let mut given = object(body)?;
+        if let Some((name, _)) = given.iter().find(|it| it.1.is_null()) {
+            // Whoever has lost the id of an event does not want all of them.
+            let detail = format!("`{name}` is null: leave it out where it does not matter");
+            return Err(Fault::invalid(detail));
+        }
         let mut text = |name| take_text(&mut given, name);
         let (event, from, to) = (text("event")?, text("from")?, text("to")?);
         check_rest(&given)?;
@@ -168,6 +173,8 @@ mod tests {
             "",
             "[]",
             r#"{"event":"x"}"#,
+            r#"{"event":null}"#,
+            r#"{"from":"ab-3","to":null}"#,
             r#"{"event":"ab-3","to":"ab-4"}"#,
             r#"{"from":"yesterday"}"#,
             r#"{"from":"1960-01-01T00:00:00Z"}"#,

@@ -139,12 +139,9 @@ async fn get(hub: &HubTopic, max: u64, services: &dyn Services) -> Result<Bytes,
     };
     let deadline = services.now() + hub.timeout;
     let call = Call {
-        plan: &plan,
-        request: &request,
         body_max: Some(max),
-        truncates: false,
-        step: "websub",
         deadline: Some(deadline),
+        ..Call::new(&plan, &request, "websub")
     };
     let reply = until(Some(deadline), services, services.call(call)).await;
     let reply = reply

@@ -76,6 +76,8 @@ impl Asking {
         let (url, host) = (&*topic, &**callback.host());
         match verdict {
             Verdict::Subscribed => {
+                // Its lease may be the next one to end.
+                state.changed.notify_one();
                 let known = state.topic(url).and_then(|it| it.get(callback.as_str()));
                 match known {
                     None => tracing::info!(target: "websub", topic = url, host, "subscribed"),
@@ -149,12 +151,10 @@ async fn ask(
     };
     let deadline = services.now() + access.timeout.min(ANSWER_TIME);
     let call = Call {
-        plan: &plan,
-        request: &request,
         body_max: Some(ANSWER_MAX),
         truncates: true,
-        step: "websub",
         deadline: Some(deadline),
+        ..Call::new(&plan, &request, "websub")
     };
     match until(Some(deadline), services, services.call(call)).await? {
         Ok(reply) => Some(reply),

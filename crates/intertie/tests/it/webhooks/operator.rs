@@ -105,6 +105,8 @@ fn one_that_is_down_for_too_long_is_disabled() {
     let engine = place.run();
     place.publish("0");
     wait_long("it is down", || listed(&engine, "shop")["state"] == "down");
+    let reason = listed(&engine, "shop")["reason"].to_string();
+    assert!(reason.contains("cannot be reached"), "{reason}");
     wait_long("it is disabled", || {
         listed(&engine, "shop")["state"] == "disabled"
     });

@@ -71,7 +71,10 @@ fn a_lease_ends_in_time() {
     let engine = place.run();
     place.subscribe(&subscriber.callback("/"), &[("hub.lease_seconds", "1")]);
     subscriber.question(1);
+    let begun = Instant::now();
     wait_long("the lease is over", || count(&engine) == 0.0);
+    // Not when subscriptions are looked through next.
+    assert!(begun.elapsed() < Duration::from_secs(15));
     engine.stop();
 }
 

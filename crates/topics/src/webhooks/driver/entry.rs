@@ -306,9 +306,12 @@ impl Entry {
             match command {
                 Command::Pause => tracing::info!(target: "topics", topic, endpoint, "paused"),
                 Command::Resume => tracing::info!(target: "topics", topic, endpoint, "resumed"),
-                Command::Replay(Range { first, last }) => tracing::info!(
-                    target: "topics", topic, endpoint, first, last, "events are sent again"
-                ),
+                Command::Replay(Range { first, last }) => {
+                    let last = Some(last).filter(|it| *it != u64::MAX);
+                    tracing::info!(
+                        target: "topics", topic, endpoint, first, last, "events are sent again"
+                    );
+                }
             }
         }
         self.active().is_some_and(|it| !it.asked.is_empty())

@@ -61,8 +61,16 @@ fn mode(text: Option<&str>, usual: Mode) -> Result<Mode, Fault> {
     text.map_or(Ok(usual), |text| Mode::of_name(text).ok_or_else(unknown))
 }
 
-/// Whether the body of a request has one of these media types.
+/// The media types of a merge patch (RFC 7396).
+pub(super) const PATCH_TYPES: &[&str] = &["application/merge-patch+json", "application/json"];
+
+/// Whether the body of a request has one of these media types, and is not compressed.
 pub(super) fn check_type(request: &Request, types: &[&str]) -> Result<(), Fault> {
+    let coding = request.headers.get("Content-Encoding").unwrap_or_default();
+    if !coding.is_empty() && !coding.eq_ignore_ascii_case(b"identity") {
+        let detail = "the body may not be compressed";
+        return Err(Fault::invalid(detail).with_status(415));
+    }
     let media_type = request.headers.get("Content-Type").unwrap_or_default();
     let mut parts = media_type.split(|it| *it == b';');
     let essence = parts.next().unwrap_or_default().trim_ascii();
@@ -121,10 +129,7 @@ pub(super) fn patched(
     before: Members,
     managed: &Managed,
 ) -> Result<Members, Fault> {
-    check_type(
-        request,
-        &["application/merge-patch+json", "application/json"],
-    )?;
+    check_type(request, PATCH_TYPES)?;
     let mut patch = object(request.body.as_bytes())?;
     refuse_of_files(&patch)?;
     let (delivery, headers) = (take_delivery(&mut patch), patch.remove("headers"));
@@ -152,7 +157,7 @@ pub(super) fn patched(
     }
     members.apply((delivery, headers), managed)?;
     members.check(managed)?;
-    members.check_move(&before.url)?;
+    members.check_move(&before.url, HEADERS[0])?;
     Ok(members)
 }
 
@@ -196,8 +201,9 @@ impl Members {
     }
 
     /// Refuses that values of header lines go to another host than the one that they were written
-    /// for: nobody can read them, and nobody is to learn them by changing the URL.
-    pub fn check_move(&self, before: &str) -> Result<(), Fault> {
+    /// for: nobody can read them, and nobody is to learn them by changing the URL. `headers` is
+    /// what the interface calls them.
+    pub fn check_move(&self, before: &str, headers: &str) -> Result<(), Fault> {
         let is_kept = |it: &Header| matches!(it, Header::Kept(_));
         if *before == *self.url || !self.headers.iter().any(is_kept) {
             return Ok(());
@@ -205,10 +211,10 @@ impl Members {
         let origins = (Url::parse(before), Url::parse(&self.url));
         match matches!(origins, (Ok(before), Ok(after)) if after.is_of_origin(&before)) {
             true => Ok(()),
-            false => Err(Fault::invalid(
-                "the URL is of another host: write the values of `headers` again with it, or \
-                 `headers: null`",
-            )),
+            false => Err(Fault::invalid(format!(
+                "the URL is of another host: write the values of `{headers}` again with it, or \
+                 `{headers}: null`"
+            ))),
         }
     }
 
@@ -362,7 +368,7 @@ pub(super) fn request_key(request: &Request) -> Result<Option<RequestKey>, Fault
 }
 
 /// What interfaces call the header lines of a webhook.
-const HEADERS: [&str; 2] = ["headers", "webhookHeaders"];
+pub(super) const HEADERS: [&str; 2] = ["headers", "webhookHeaders"];
 
 /// A body without the values of header lines: a digest that lies on the disk could be compared with
 /// those of all short credentials.

@@ -4,7 +4,9 @@ mod delivery;
 
 use serde_json::{Map, Value, json};
 
-use super::body::{DESCRIPTION_MAX, KEY_MAX, OVERLAP, OVERLAP_MAX, PAGE, PAGE_MAX, URL_MAX};
+use super::body::{
+    DESCRIPTION_MAX, KEY_MAX, OVERLAP, OVERLAP_MAX, PAGE, PAGE_MAX, PATCH_TYPES, URL_MAX,
+};
 
 /// What an operation may answer beside its success.
 const EVERYWHERE: &[&str] = &["400", "401", "403", "404", "405", "429", "500", "503"];
@@ -61,11 +63,11 @@ fn with(mut operation: Map<String, Value>, members: &[(&str, Value)]) -> Value {
     Value::Object(operation)
 }
 
-fn body(media_type: &str, schema: &str, required: bool) -> Value {
-    json!({
-        "required": required,
-        "content": { media_type: { "schema": reference(&format!("schemas/{schema}")) } },
-    })
+fn body(media_types: &[&str], schema: &str, required: bool) -> Value {
+    let schema = json!({ "schema": reference(&format!("schemas/{schema}")) });
+    let types = media_types.iter();
+    let content: Map<String, Value> = types.map(|it| ((*it).to_owned(), schema.clone())).collect();
+    json!({ "required": required, "content": content })
 }
 
 /// What can be done with a webhook that has been created.
@@ -123,7 +125,7 @@ fn list() -> Value {
         ]))]),
         "post": with(create, &[
             ("parameters", json!([reference("parameters/idempotencyKey")])),
-            ("requestBody", body("application/json", "NewWebhook", true)),
+            ("requestBody", body(&["application/json"], "NewWebhook", true)),
         ]),
     })
 }
@@ -144,7 +146,7 @@ fn one() -> Value {
         "get": with(read, &[]),
         "patch": with(update, &[
             ("parameters", matching.clone()),
-            ("requestBody", body("application/merge-patch+json", "WebhookPatch", true)),
+            ("requestBody", body(PATCH_TYPES, "WebhookPatch", true)),
         ]),
         "delete": with(delete, &[("parameters", matching)]),
     })
@@ -158,10 +160,13 @@ fn action(id: &str, summary: &str, schema: &str) -> Value {
     let mut members = vec![("parameters", json!([reference("parameters/ifMatch")]))];
     match id {
         "rotateSecret" => {
-            members.push(("requestBody", body("application/json", "Rotation", false)));
+            members.push((
+                "requestBody",
+                body(&["application/json"], "Rotation", false),
+            ));
         }
         "replayWebhook" => {
-            members.push(("requestBody", body("application/json", "Replay", true)));
+            members.push(("requestBody", body(&["application/json"], "Replay", true)));
         }
         _ => {}
     }
@@ -352,7 +357,7 @@ fn webhook() -> Value {
 }
 
 fn replay() -> Value {
-    let bound = |text: &str| json!({ "type": ["string", "null"], "description": text });
+    let bound = |text: &str| json!({ "type": "string", "description": text });
     json!({
         "type": "object",
         "additionalProperties": false,

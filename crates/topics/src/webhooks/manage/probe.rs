@@ -129,12 +129,10 @@ impl Managed {
         let start = services.now();
         let deadline = start + self.terms.timeout.min(TIME_MAX);
         let call = Call {
-            plan: &outgoing.forward,
-            request: &request,
             body_max: Some(REPLY_MAX),
             truncates: true,
-            step: "webhook",
             deadline: Some(deadline),
+            ..Call::new(&outgoing.forward, &request, "webhook")
         };
         let at_ms = now_ms(services);
         let replied = until(Some(deadline), services, services.call(call)).await;

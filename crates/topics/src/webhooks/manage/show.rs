@@ -23,7 +23,8 @@ pub(super) fn time(ms: u64) -> Value {
 /// How the delivery to an endpoint is.
 fn delivery(state: &EndpointState) -> (&'static str, Value) {
     let (health, why) = state.health();
-    (health.name(), why.map_or(Value::Null, Into::into))
+    let trouble = || state.trouble().map_or(Value::Null, |it| (&*it).into());
+    (health.name(), why.map_or_else(trouble, Into::into))
 }
 
 fn secret(secret: &Secret) -> Value {
@@ -52,12 +53,6 @@ pub(super) fn subscription(known: &Known, challenges: bool, owner: bool, now_ms:
         ..
     } = known.subscription.details();
     let (mut state, mut reason) = delivery(&known.state);
-    if reason.is_null() {
-        reason = known
-            .state
-            .trouble()
-            .map_or(Value::Null, |it| Value::from(&*it));
-    }
     if challenges && !known.subscription.is_verified {
         (state, reason) = ("unverified", "the URL has not answered a challenge".into());
     }

@@ -7,7 +7,7 @@ use crate::profile::axway;
 use crate::view::Mode;
 use crate::webhooks::delivery::Delivery;
 use crate::webhooks::manage::Managed;
-use crate::webhooks::manage::body::{Members, OAUTH2, check_type};
+use crate::webhooks::manage::body::{HEADERS, Members, OAUTH2, PATCH_TYPES, check_type};
 use crate::webhooks::members::{check_rest, object, take_text};
 use crate::webhooks::subscriptions::record::ViewText;
 
@@ -110,7 +110,7 @@ impl Change {
         }
         members.apply((Map::new(), self.headers), managed)?;
         members.check(managed)?;
-        members.check_move(&before.url)?;
+        members.check_move(&before.url, HEADERS[1])?;
         Ok(members)
     }
 }
@@ -157,10 +157,7 @@ pub(super) fn created(request: &Request, usual: Mode, managed: &Managed) -> Resu
 /// # Errors
 /// What is wrong with the request.
 pub(super) fn changed(request: &Request, usual: Mode, managed: &Managed) -> Result<Change, Fault> {
-    check_type(
-        request,
-        &["application/json", "application/merge-patch+json"],
-    )?;
+    check_type(request, PATCH_TYPES)?;
     let mut given = object(request.body.as_bytes())?;
     let mut change = Change::take(&mut given, usual, managed)?;
     let status = take_text(&mut given, "subscriptionStatus")?;
