@@ -13,6 +13,7 @@ mod results;
 mod sample;
 mod sink;
 mod suite;
+mod svix;
 mod system;
 
 use std::path::PathBuf;
@@ -86,7 +87,7 @@ pub(super) struct PushArgs {
     #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "1s")]
     warm_up: Duration,
     /// Only these systems; `disturbed` is Intertie with two endpoints more that fail, `floor` a
-    /// loop that sends and signs.
+    /// loop that sends and signs, `svix` the server that INTERTIE_SVIX names.
     #[arg(long, value_enum, value_name = "NAME", value_delimiter = ',')]
     system: Vec<System>,
     /// The folder for results.json and report.html.
@@ -134,8 +135,8 @@ impl PushArgs {
         let mut systems = Vec::new();
         for system in ALL {
             let is_wanted = match self.system.as_slice() {
-                // Another build is measured when it is asked for.
-                [] => system != System::Baseline,
+                // Another build and Svix are measured when they are asked for.
+                [] => !matches!(system, System::Baseline | System::Svix),
                 chosen => chosen.contains(&system),
             };
             if is_wanted && system.find(programs).is_none() {

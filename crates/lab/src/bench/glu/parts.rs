@@ -102,9 +102,12 @@ impl Addresses {
 
     /// The database's URL for flows.
     pub fn database_url(&self) -> Option<String> {
-        let address = self.database?;
-        Some(format!("postgres://{USER}@{address}/{USER}"))
+        self.database.map(database_url)
     }
+}
+
+fn database_url(address: SocketAddr) -> String {
+    format!("postgres://{USER}@{address}/{USER}")
 }
 
 /// Starts the SOAP service.
@@ -200,7 +203,7 @@ fn config(address: SocketAddr) -> String {
     )
 }
 
-/// A database with the tables of the complex scenario.
+/// A PostgreSQL with a database of its own.
 pub(crate) struct Database {
     pub address: SocketAddr,
     folder: PathBuf,
@@ -208,11 +211,22 @@ pub(crate) struct Database {
 }
 
 impl Database {
-    /// Starts PostgreSQL. It does not wait for its disk, which is not what is measured.
+    /// Starts PostgreSQL with the tables of the complex scenario.
     ///
     /// # Errors
     /// When it is not installed, or does not start.
     pub fn start(folder: &Path, cores: &Cores) -> anyhow::Result<Self> {
+        let database = Self::start_empty(folder, cores)?;
+        database.run(USER, TABLES)?;
+        Ok(database)
+    }
+
+    /// Starts PostgreSQL with an empty database. It does not wait for its disk, which is not what
+    /// is measured.
+    ///
+    /// # Errors
+    /// When it is not installed, or does not start.
+    pub fn start_empty(folder: &Path, cores: &Cores) -> anyhow::Result<Self> {
         let folder = folder.join("postgres");
         fs::create_dir_all(&folder)?;
         let programs = programs().context(
@@ -266,7 +280,7 @@ impl Database {
             folder: programs,
             server,
         };
-        database.make_tables()?;
+        database.make()?;
         Ok(database)
     }
 
@@ -275,7 +289,12 @@ impl Database {
         self.server.family()
     }
 
-    fn make_tables(&self) -> anyhow::Result<()> {
+    /// The URL of the database.
+    pub fn url(&self) -> String {
+        database_url(self.address)
+    }
+
+    fn make(&self) -> anyhow::Result<()> {
         // It listens before it lets anybody in.
         let mut tries = 0;
         while let Err(error) = self.run("postgres", &format!("create database {USER}")) {
@@ -283,7 +302,7 @@ impl Database {
             ensure!(tries < 100, "{error:#}");
             thread::sleep(Duration::from_millis(100));
         }
-        self.run(USER, TABLES).map(drop)
+        Ok(())
     }
 
     /// Forgets the orders of earlier samples.

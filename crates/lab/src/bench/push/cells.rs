@@ -198,6 +198,7 @@ pub(super) fn sentences(case: &Case, rows: &[&Row]) -> Vec<String> {
             p99 / floor.median.latency.p99.max(1e-6),
         ));
     }
+    lines.extend(of(System::Svix).and_then(|svix| beside_svix(ours, svix)));
     if let Some(disturbed) = of(System::Disturbed) {
         lines.push(disturbance(ours, disturbed));
     }
@@ -206,6 +207,19 @@ pub(super) fn sentences(case: &Case, rows: &[&Row]) -> Vec<String> {
     }
     lines.extend(figures.catch_up.map(|it| caught_up(case, figures, &it)));
     lines
+}
+
+/// How many deliveries of Svix those of Intertie are, for the same CPU time.
+fn beside_svix(ours: &Row, svix: &Row) -> Option<String> {
+    let ratio = svix.cpu_for(ours)?;
+    let (cpu, theirs) = (ours.median.cpu?, svix.median.cpu?);
+    let database = svix.median.database.unwrap_or(0.0);
+    Some(format!(
+        "{ratio} times the deliveries of svix-server in a second of CPU; {:.2} times with the {} µs \
+         that its database takes for each",
+        (theirs + database) / cpu.max(1e-6),
+        short(database),
+    ))
 }
 
 /// What endpoints that fail did to the others, by rounds: neighbours in time.
@@ -353,6 +367,19 @@ pub(super) mod tests {
             "against a loop that sends the same, which is volatile: CPU 1.25, p99 1.00"
         );
         assert!(sentences(case, &[&rows[1]]).is_empty());
+    }
+
+    #[test]
+    fn svix_is_compared_with_and_without_its_database() {
+        let case = &cases("cost")[0];
+        let mut svix = row(case, System::Svix);
+        svix.median.cpu = Some(100.0);
+        svix.median.database = Some(50.0);
+        svix.rounds = vec![svix.median.clone()];
+        let lines = sentences(case, &[&row(case, System::Intertie), &svix]);
+        let wanted = "20.00 times the deliveries of svix-server in a second of CPU; 30.00 times \
+                      with the 50.0 µs that its database takes for each";
+        assert_eq!(lines, [wanted]);
     }
 
     #[test]

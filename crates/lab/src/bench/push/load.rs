@@ -74,17 +74,30 @@ pub(super) struct Load<'a> {
 }
 
 impl<'a> Load<'a> {
-    /// Connects the publishers.
+    /// Connects the publishers of Intertie or the floor.
     ///
     /// # Errors
     /// When one is not let in.
     pub fn connect(case: &'a Case, address: SocketAddr) -> anyhow::Result<Self> {
+        Self::connect_with(case, address, |topic| request(address, topic))
+    }
+
+    /// Connects the publishers; `request` says for each topic, counted from 1, how its events are
+    /// published.
+    ///
+    /// # Errors
+    /// When one is not let in.
+    pub fn connect_with(
+        case: &'a Case,
+        address: SocketAddr,
+        request: impl Fn(usize) -> Request,
+    ) -> anyhow::Result<Self> {
         let poll = Poll::new()?;
         let waker = Waker::new(poll.registry(), WAKER)?;
         let mut publishers = Vec::with_capacity(case.topics);
         for topic in 0..case.topics {
             let stream = net::connect(address, b"").context("a publisher was not connected")?;
-            let mut publisher = Publisher::new(stream, request(address, topic + 1), case.bytes);
+            let mut publisher = Publisher::new(stream, request(topic + 1), case.bytes);
             let interest = Interest::READABLE | Interest::WRITABLE;
             let stream = publisher.stream();
             poll.registry().register(stream, Token(topic), interest)?;

@@ -36,6 +36,9 @@ pub(crate) struct Figures {
     /// Events that an endpoint has got more than once.
     pub duplicates: u64,
     pub disordered: u64,
+    /// Deliveries out of order by a system that promises none, which are no faults.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub reordered: u64,
     /// Bodies that are not what was published.
     pub changed: u64,
     /// Signatures that are wrong or not there.
@@ -47,6 +50,10 @@ pub(crate) struct Figures {
     pub first_error: Option<String>,
     /// Microseconds of a core for each delivery.
     pub cpu: Option<f64>,
+    /// Microseconds of cores for each delivery that the system's database took, where it has one;
+    /// they are no part of `cpu`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub database: Option<f64>,
     /// The part of its core that the system used.
     pub core: Option<f64>,
     /// The part that is busy of the busiest core of publishers and sink.
@@ -136,6 +143,14 @@ impl Figures {
         }
     }
 
+    /// What is out of order is no fault of a system that promises no order.
+    pub fn excuse_order(&mut self) {
+        self.reordered = std::mem::take(&mut self.disordered);
+        if self.faults() == 0 {
+            self.first_error = None;
+        }
+    }
+
     /// Enters how publishers were answered.
     pub(super) fn enter_replies(&mut self, replies: Replies) {
         self.publish = replies.latency.latency();
@@ -187,12 +202,14 @@ impl Sample for Figures {
             missing: sum(&|it| it.missing),
             duplicates: sum(&|it| it.duplicates),
             disordered: sum(&|it| it.disordered),
+            reordered: sum(&|it| it.reordered),
             changed: sum(&|it| it.changed),
             unsigned: sum(&|it| it.unsigned),
             unchecked: sum(&|it| it.unchecked),
             refused: sum(&|it| it.refused),
             first_error: rounds.iter().find_map(|it| it.first_error.clone()),
             cpu: some(&|it| it.cpu),
+            database: some(&|it| it.database),
             core: some(&|it| it.core),
             load_core: of(&|it| it.load_core),
             foreign: rounds.iter().map(|it| it.foreign).fold(0.0, f64::max),
@@ -206,6 +223,10 @@ impl Sample for Figures {
             catch_up: (!catch_up.is_empty()).then(|| CatchUp::median(&catch_up)),
         }
     }
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 fn median_of<T>(rounds: &[T], which: impl Fn(&T) -> &SinkLatency) -> SinkLatency {
@@ -276,6 +297,12 @@ pub(crate) fn warnings(case: &Case, figures: &Figures) -> Vec<String> {
         warnings.push(format!(
             "others used {:.0} % of a core",
             percent(figures.foreign)
+        ));
+    }
+    if figures.reordered > 0 {
+        warnings.push(format!(
+            "{} out of order, which is no error here: no order is promised",
+            figures.reordered
         ));
     }
     if figures.unchecked > 0 {
@@ -351,6 +378,23 @@ mod tests {
              first: /e/1: 3 accepted, 3 missing, 1 doubled, 2 out of order",
         ];
         assert_eq!(warnings, wanted);
+    }
+
+    #[test]
+    fn disorder_is_excused_where_no_order_is_promised() {
+        let mut figures = Figures {
+            disordered: 3,
+            first_error: Some("/e/1".to_owned()),
+            ..Figures::default()
+        };
+        figures.excuse_order();
+        assert_eq!((figures.faults(), figures.reordered), (0, 3));
+        assert_eq!(figures.first_error, None);
+        let warnings = warnings(&Case::default(), &figures);
+        let wanted = "3 out of order, which is no error here: no order is promised";
+        assert_eq!(warnings, [wanted]);
+        figures.missing = 1;
+        assert_eq!(Figures::median(&[figures.clone(), figures]).faults(), 2);
     }
 
     #[test]

@@ -15,8 +15,10 @@ use super::idle;
 use super::load::{Load, Phase};
 use super::results::{CatchUp, Figures, Idle};
 use super::sink::{Sink, Wanted};
+use super::svix;
 use super::system::{self, Place, Setup, System};
 use crate::bench::clock::Watch;
+use crate::bench::glu::parts::Database;
 use crate::bench::memory::{self, Memory};
 use crate::bench::outcome::{Contender, RunFacts};
 use crate::bench::process::{self, Cores, Process};
@@ -55,6 +57,9 @@ struct Running {
     /// The sink of endpoints that fail.
     failing: Option<Sink>,
     process: Option<Process>,
+    /// The application to whose endpoints Svix delivers.
+    app: Option<svix::App>,
+    database: Option<Database>,
 }
 
 impl Running {
@@ -63,6 +68,11 @@ impl Running {
             .as_ref()
             .map(Process::family)
             .unwrap_or_default()
+    }
+
+    fn databases(&self) -> Vec<u32> {
+        let family = self.database.as_ref().map(Database::family);
+        family.unwrap_or_default()
     }
 }
 
@@ -86,7 +96,7 @@ impl Bench {
         let figures = match case.kind {
             Kind::Idle => self.idle(case, &mut running, started),
             Kind::CatchUp => self.catch_up(system, case, &mut running),
-            Kind::Webhooks | Kind::WebSub => self.deliver(case, &mut running),
+            Kind::Webhooks | Kind::WebSub => self.deliver(system, case, &mut running),
         };
         let figures = figures.map_err(|error| {
             let printed = running.process.as_ref().map(Process::printed);
@@ -111,6 +121,11 @@ impl Bench {
             System::Disturbed => Some(self.sink(&Case::default(), process::free_address()?)?),
             _ => None,
         };
+        let database = match system {
+            System::Svix => Some(Database::start_empty(folder, &self.cores)?),
+            _ => None,
+        };
+        let url = database.as_ref().map(Database::url);
         let place = Place {
             case,
             listen: process::free_address()?,
@@ -123,6 +138,7 @@ impl Bench {
             folder,
             authority: case.is_tls.then_some(self.identity.ca.as_path()),
             keys: &self.keys,
+            database: url.as_deref(),
         };
         let others = match case.kind {
             // They come when everything has been published for the one that is away.
@@ -142,6 +158,10 @@ impl Bench {
         )?;
         let log = folder.join("log");
         let (process, started) = self.start_process(&mut setup, place.listen, &log)?;
+        let app = match system {
+            System::Svix => Some(self.app(case, place.listen, sink.address, folder)?),
+            _ => None,
+        };
         let running = Running {
             address: place.listen,
             away: place.away,
@@ -150,8 +170,24 @@ impl Bench {
             sink,
             failing,
             process: Some(process),
+            app,
+            database,
         };
         Ok((running, started))
+    }
+
+    /// Makes the endpoints of a case in a server of Svix that has been started in a folder.
+    fn app(
+        &self,
+        case: &Case,
+        address: SocketAddr,
+        sink: SocketAddr,
+        folder: &Path,
+    ) -> anyhow::Result<svix::App> {
+        let program = System::Svix.find(&self.programs);
+        let token = svix::token(&program.context("svix-server is gone")?, folder)?;
+        svix::wait_ready(address)?;
+        svix::App::make(address, &token, case, sink)
     }
 
     fn sink(&self, case: &Case, address: SocketAddr) -> anyhow::Result<Sink> {
@@ -177,32 +213,53 @@ impl Bench {
         Watch {
             cores: self.cores.clone(),
             system: running.family(),
-            stubs: [running.sink.family(), failing.unwrap_or_default()].concat(),
+            stubs: [
+                running.sink.family(),
+                failing.unwrap_or_default(),
+                running.databases(),
+            ]
+            .concat(),
         }
     }
 
-    fn deliver(&self, case: &Case, running: &mut Running) -> anyhow::Result<Figures> {
+    fn deliver(
+        &self,
+        system: System,
+        case: &Case,
+        running: &mut Running,
+    ) -> anyhow::Result<Figures> {
         let mut figures = Figures::default();
         if case.kind == Kind::WebSub {
             let (address, admin) = (running.address, running.setup.admin);
             let took = hub::subscribe(case, address, admin, &mut running.sink)?;
             figures.subscribed = Some(took.as_secs_f64());
         }
-        let watch = self.watch(running);
-        let sink = &mut running.sink;
-        let mut load = Load::connect(case, running.address)?;
+        let mut load = match &running.app {
+            Some(app) => Load::connect_with(case, running.address, |_| app.request())?,
+            None => Load::connect(case, running.address)?,
+        };
         let wanted = |load: &Load<'_>| load.events_each() * case.endpoints as u64;
+        let sink = &mut running.sink;
         load.run(self.warm_up, &mut || Ok(sink.count()?.accepted))?;
         sink.wait(wanted(&load))?;
         thread::sleep(SETTLE);
+        // A database has a process for each connection, and these have been opened by now.
+        let (watch, databases) = (self.watch(running), running.databases());
+        let sink = &mut running.sink;
         process::forget_peak(&watch.system);
         figures.memory_before = Some(process::memory(&watch.system).1);
         let (before, had) = (watch.read()?, sink.count()?);
+        let database = process::run_time(&databases);
         let phase = load.run(self.window, &mut || Ok(sink.count()?.accepted))?;
         let has = sink.wait(wanted(&load))?;
         let used = watch.read()?.since(&before);
+        let database = process::run_time(&databases) - database;
         figures.memory_peak = Some(process::memory(&watch.system).0);
-        figures.enter_used(&used, has.accepted - had.accepted, case.bytes);
+        let delivered = has.accepted - had.accepted;
+        figures.enter_used(&used, delivered, case.bytes);
+        if running.database.is_some() && delivered > 0 {
+            figures.database = Some(database * 1e6 / delivered as f64);
+        }
         let Phase { open, close } = phase;
         figures.enter_report(&sink.report(&Wanted {
             first: 1,
@@ -212,6 +269,9 @@ impl Bench {
             to: close,
         })?);
         figures.enter_replies(load.replies);
+        if !system.keeps_order() {
+            figures.excuse_order();
+        }
         if let Some(failing) = &mut running.failing {
             figures.tries = Some(failing.count()?.posts);
         }
@@ -305,6 +365,7 @@ impl Bench {
             folder,
             authority: None,
             keys: &self.keys,
+            database: None,
         };
         running.setup = system::set_up(system, &place, &self.programs)?;
         let (address, log) = (running.address, running.log.clone());

@@ -94,6 +94,10 @@ const METHOD: &str = "<p>The system under test has one core; publishers and the 
     endpoint, and signs them where they are signed. It keeps nothing, and so nothing is on a disk \
     before it is sent. <em>Disturbed</em> is Intertie with two endpoints more, one that hangs and \
     one that answers 500; the figures are those of the others.</p>\n\
+    <p><em>Svix</em> is the open-source server of Svix with queue and cache in memory. The CPU \
+    time is that of the server alone: its PostgreSQL, which does not wait for its disk, runs on \
+    the core of the load. It promises no order within an endpoint, and so what is out of order is \
+    counted and is no error.</p>\n\
     <p>The published rows are from other machines: Axway's of a Kubernetes cluster with twenty \
     pods, without signatures, of a publisher that waits for what it has published; MWARE's of two \
     processors. They stand here as landmarks.</p>\n";

@@ -1,4 +1,4 @@
-//! Who delivers: builds of Intertie, and a loop that sends and signs.
+//! Who delivers: builds of Intertie, a loop that sends and signs, and Svix.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::case::{Case, Kind};
 use super::flow;
+use super::svix;
 use crate::bench::outcome::Contender;
 use crate::bench::system::Programs;
 use crate::bench::tokens::KeyFiles;
@@ -41,14 +42,17 @@ pub(crate) enum System {
     Baseline,
     /// A loop that sends and signs the same bodies over kept connections.
     Floor,
+    /// The open-source server of Svix, named in INTERTIE_SVIX.
+    Svix,
 }
 
 /// All of them, in the order of their turns.
-pub(crate) const ALL: [System; 4] = [
+pub(crate) const ALL: [System; 5] = [
     System::Intertie,
     System::Disturbed,
     System::Baseline,
     System::Floor,
+    System::Svix,
 ];
 
 impl Contender for System {
@@ -60,6 +64,7 @@ impl Contender for System {
             Self::Disturbed => "disturbed",
             Self::Baseline => "baseline",
             Self::Floor => "floor",
+            Self::Svix => "svix",
         }
     }
 }
@@ -67,7 +72,11 @@ impl Contender for System {
 impl System {
     /// Whether a reader may wonder why it has no part in a case.
     pub fn is_meant(self, case: &Case) -> bool {
-        self != Self::Disturbed || case.scenario == "disturbed"
+        match self {
+            Self::Disturbed => case.scenario == "disturbed",
+            Self::Svix => case.scenario == "cost",
+            Self::Intertie | Self::Baseline | Self::Floor => true,
+        }
     }
 
     /// Why a system has no part in a case, or nothing.
@@ -77,10 +86,16 @@ impl System {
             (Self::Disturbed, _) => {
                 (case.scenario != "disturbed").then_some("no endpoint fails here")
             }
+            (Self::Svix, _) => (case.scenario != "cost").then_some("it is set up for `cost` only"),
             (Self::Floor, Kind::WebSub) => Some("it is no hub"),
             (Self::Floor, Kind::Idle | Kind::CatchUp) => Some("it keeps nothing"),
             (Self::Floor, Kind::Webhooks) => case.is_tls.then_some("it sends in clear text"),
         }
+    }
+
+    /// Whether an endpoint gets events in the order in which they were published.
+    pub fn keeps_order(self) -> bool {
+        self != Self::Svix
     }
 
     /// Where its program is.
@@ -89,6 +104,7 @@ impl System {
             Self::Intertie | Self::Disturbed => Some(programs.intertie.clone()),
             Self::Baseline => programs.find(bench::scenario::System::Baseline),
             Self::Floor => Some(programs.own.clone()),
+            Self::Svix => process::program("INTERTIE_SVIX", &[], "svix-server"),
         }
     }
 
@@ -96,6 +112,10 @@ impl System {
     pub fn advice(self) -> &'static str {
         match self {
             Self::Baseline => bench::scenario::System::Baseline.advice(),
+            Self::Svix => {
+                "set INTERTIE_SVIX to the program svix-server (its source is \
+                 github.com/svix/svix-webhooks, folder server)"
+            }
             _ => "it is part of this program",
         }
     }
@@ -104,6 +124,7 @@ impl System {
     pub fn version(self, programs: &Programs) -> String {
         use bench::scenario::System as Known;
         programs.version(match self {
+            Self::Svix => return svix::version(self.find(programs)),
             Self::Intertie | Self::Disturbed => Known::Intertie,
             Self::Baseline => Known::Baseline,
             Self::Floor => Known::Floor,
@@ -136,6 +157,8 @@ pub(super) struct Place<'a> {
     pub authority: Option<&'a Path>,
     /// The public key of the issuer of tokens.
     pub keys: &'a KeyFiles,
+    /// The URL of a PostgreSQL, for those who need one.
+    pub database: Option<&'a str>,
 }
 
 /// Writes the configuration of a system, and says how to start it.
@@ -150,8 +173,20 @@ pub(super) fn set_up(
     fs::create_dir_all(place.folder)?;
     let program = system.find(programs);
     let program = program.with_context(|| format!("not found: {}", system.advice()))?;
-    let mut command = Command::new(program);
     let admin = process::free_address()?;
+    if system == System::Svix {
+        let database = place.database.context("Svix has no database")?;
+        let config = svix::settings(place.listen, database);
+        fs::write(place.folder.join(svix::SETTINGS), &config)?;
+        let mut command = svix::command(&program, place.folder)?;
+        command.arg("--run-migrations");
+        return Ok(Setup {
+            command,
+            config,
+            admin,
+        });
+    }
+    let mut command = Command::new(program);
     if system == System::Floor {
         floor(&mut command, place);
         return Ok(Setup {
@@ -210,6 +245,10 @@ mod tests {
         let mut case = Case::default();
         assert_eq!(able(&case), ["intertie", "baseline", "floor"]);
         assert!(!System::Disturbed.is_meant(&case) && System::Floor.is_meant(&case));
+        assert!(!System::Svix.is_meant(&case));
+        "cost".clone_into(&mut case.scenario);
+        assert_eq!(able(&case), ["intertie", "baseline", "floor", "svix"]);
+        assert!(System::Svix.is_meant(&case));
         "disturbed".clone_into(&mut case.scenario);
         assert_eq!(able(&case), ["intertie", "disturbed", "baseline", "floor"]);
         case.scenario.clear();
