@@ -179,7 +179,7 @@ mod tests {
             let parsed = damaged.parse::<Sealed>();
             assert_eq!(parsed, Err(UnsealError::Damaged), "{damaged}");
         }
-        let cut: Sealed = text[..12].parse().unwrap();
+        let cut: Sealed = text[..13].parse().unwrap();
         assert_eq!(both.open(b"of a", &cut), Err(UnsealError::Damaged));
         assert_eq!(cut.text_len(), 0);
         let after = SealingKeys::read(&[&new]).unwrap();

@@ -127,8 +127,11 @@ impl Report {
 impl Parcel {
     /// The events, from memory or from the log.
     async fn take_shown(&mut self, services: &dyn Services) -> Result<Vec<Rc<Shown>>, Outcome> {
-        let mut all = Gathered::up_to(self.plan.batch_max());
         let shown = std::mem::take(&mut self.shown);
+        if shown.len() == 1 && self.span.count == 1 {
+            return Ok(shown);
+        }
+        let mut all = Gathered::up_to(self.plan.batch_max());
         if shown.len() == self.span.count {
             all.add_all(shown)?;
             return Ok(all.shown);

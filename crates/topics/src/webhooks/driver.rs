@@ -285,13 +285,12 @@ impl Driver {
             let (topic, plan) = (Arc::clone(&self.topic), Arc::clone(&view.plan));
             let viewer = view.viewer.take();
             let fallback = Message::Extended(at, None, Page::Unusable);
-            self.inbox.spawn(services, fallback, move |services| {
-                Box::pin(async move {
+            self.inbox
+                .spawn(services, fallback, async move |services: &dyn Services| {
                     let wanted = (&plan, from, LIVE_BYTES);
                     let (viewer, page) = deliver::extend(&topic, viewer, wanted, services).await;
                     Message::Extended(at, Some(viewer), page)
-                })
-            });
+                });
         }
     }
 
@@ -471,14 +470,14 @@ impl Driver {
             let bytes = share.clamp(PAGE_BYTES.0, PAGE_BYTES.1);
             let (topic, plan) = (Arc::clone(&self.topic), Arc::clone(&view.plan));
             let fallback = Message::Paged(at, Page::Unusable);
-            return self.inbox.spawn(services, fallback, move |services| {
-                Box::pin(async move {
+            return self
+                .inbox
+                .spawn(services, fallback, async move |services: &dyn Services| {
                     let mut viewer = Viewer::new(&plan);
                     let wanted = (number, bytes);
                     let page = deliver::page(&topic, &mut viewer, wanted, services).await;
                     Message::Paged(at, page)
-                })
-            });
+                });
         }
     }
 
@@ -490,12 +489,11 @@ impl Driver {
         services: &dyn Services,
     ) {
         let fallback = Message::aborted(at, number);
-        self.inbox.spawn(services, fallback, move |services| {
-            Box::pin(async move {
+        self.inbox
+            .spawn(services, fallback, async move |services: &dyn Services| {
                 let report = parcel.send(is_whole, services).await;
                 Message::Finished(at, number, report)
-            })
-        });
+            });
     }
 
     fn send_gap(&mut self, at: usize, (number, span): (u64, Span), services: &dyn Services) {
@@ -513,12 +511,11 @@ impl Driver {
             entry.add_gap(span);
         }
         let fallback = Message::aborted(at, number);
-        self.inbox.spawn(services, fallback, move |services| {
-            Box::pin(async move {
+        self.inbox
+            .spawn(services, fallback, async move |services: &dyn Services| {
                 let report = parcel.send_gap(services).await;
                 Message::Finished(at, number, report)
-            })
-        });
+            });
     }
 
     fn store_dead_letter(
@@ -534,12 +531,11 @@ impl Driver {
         let reason = entry.refusal(span.first);
         let parcel = entry.parcel(&self.topic, span);
         let fallback = Message::aborted(at, number);
-        self.inbox.spawn(services, fallback, move |services| {
-            Box::pin(async move {
+        self.inbox
+            .spawn(services, fallback, async move |services: &dyn Services| {
                 let report = parcel.store_dead_letter(why, &reason, services).await;
                 Message::Finished(at, number, report)
-            })
-        });
+            });
     }
 
     /// What has to be written of an endpoint, and which version of it that is.
@@ -575,12 +571,11 @@ impl Driver {
         self.is_noting = true;
         let unknown = Err("it is not known whether it is written".to_owned());
         let fallback = Message::Noted(written.clone(), unknown);
-        self.inbox.spawn(services, fallback, move |_| {
-            Box::pin(async move {
+        self.inbox
+            .spawn(services, fallback, async move |_: &dyn Services| {
                 let result = keyed.write(changes).await;
                 Message::Noted(written, result.map_err(|refusal| refusal.to_string()))
-            })
-        });
+            });
     }
 
     fn noted(&mut self, written: Vec<(usize, u64)>, result: Result<(), String>, now: Now) {

@@ -47,9 +47,10 @@ fn signed_request(
     outgoing: &Outgoing,
 ) -> Request {
     headers.append("webhook-id", id);
-    headers.append("webhook-timestamp", seconds.to_string());
+    let timestamp = seconds.to_string();
+    headers.append("webhook-timestamp", &timestamp);
     if let Some(signer) = &outgoing.signer {
-        headers.append(signer.field(), signer.sign(id, seconds, &body));
+        headers.append(signer.field(), signer.sign(id, &timestamp, &body));
     }
     request(headers, body, outgoing)
 }

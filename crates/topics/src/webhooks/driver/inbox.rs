@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::task::{Context, Waker};
 
-use component::handler::{LocalFuture, Services};
+use component::handler::Services;
 
 use super::{Page, Report, Viewer};
 use crate::webhooks::machine::Outcome;
@@ -70,17 +70,16 @@ impl Inbox {
         self: &Rc<Self>,
         services: &dyn Services,
         fallback: Message,
-        task: impl for<'a> FnOnce(&'a dyn Services) -> LocalFuture<'a, Message> + 'static,
+        task: impl AsyncFnOnce(&dyn Services) -> Message + 'static,
     ) {
         let answer = Answer {
             inbox: Rc::clone(self),
             message: Some(fallback),
         };
         services.spawn(Box::new(move |services| {
-            let work = task(services);
             Box::pin(async move {
                 let mut answer = answer;
-                answer.message = Some(work.await);
+                answer.message = Some(task(services).await);
             })
         }));
     }

@@ -30,12 +30,11 @@ impl Driver {
         };
         let since = event.disabled_since;
         let fallback = Message::Reported(at, since, Some(event.clone()));
-        self.inbox.spawn(services, fallback, move |services| {
-            Box::pin(async move {
+        self.inbox
+            .spawn(services, fallback, async move |services: &dyn Services| {
                 let failed = publish(&target, event, services).await;
                 Message::Reported(at, since, failed)
-            })
-        });
+            });
     }
 
     /// What has come of an event.
