@@ -215,8 +215,8 @@ fn beside_svix(ours: &Row, svix: &Row) -> Option<String> {
     let (cpu, theirs) = (ours.median.cpu?, svix.median.cpu?);
     let database = svix.median.database.unwrap_or(0.0);
     Some(format!(
-        "{ratio} times the deliveries of svix-server in a second of CPU; {:.2} times with the {} µs \
-         that its database takes for each",
+        "{ratio} times the deliveries of svix-server in a second of CPU; {:.2} times with the {} \
+         µs that its database takes for each",
         (theirs + database) / cpu.max(1e-6),
         short(database),
     ))

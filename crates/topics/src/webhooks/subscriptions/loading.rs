@@ -1,5 +1,5 @@
-//! What a start needs to read subscriptions of the disk a part at a time: there may be many, and what
-//! is read of all of them at once would be memory that is never used again.
+//! What a start needs to read subscriptions of the disk a part at a time: there may be many, and
+//! what is read of all of them at once would be memory that is never used again.
 
 use std::collections::{HashSet, VecDeque};
 use std::hash::Hash;
