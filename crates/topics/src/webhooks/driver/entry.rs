@@ -136,8 +136,8 @@ impl Entry {
         }
     }
 
-    /// Goes on by another plan of the same endpoint: the subscriber of a hub has just confirmed that
-    /// it wants what comes. So it is asked again at once, whatever it has answered before.
+    /// Goes on by another plan of the same endpoint: the subscriber of a hub has just confirmed
+    /// that it wants what comes. So it is asked again at once, whatever it has answered before.
     pub fn renew(&mut self, plan: Arc<EndpointPlan>) {
         self.plan = plan;
         match &mut self.served {
