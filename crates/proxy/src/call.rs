@@ -211,7 +211,9 @@ impl<'a> Call<'a> {
         let mut collector =
             Collector::new(self.worker, &self.deadline, &self.settings, max, request);
         collector.truncates = self.truncates;
-        collector.body_time = self.body_time;
+        if let Some(time) = self.body_time {
+            collector.bound_body(time);
+        }
         let order = Order {
             target: &self.target,
             method: self.target.plan.method.as_ref().unwrap_or(&request.method),

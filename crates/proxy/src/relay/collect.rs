@@ -1,6 +1,7 @@
 //! The asking side of a call from a step: the request is in memory, and the reply is read into it.
 
 use std::io;
+use std::num::NonZeroU32;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -24,7 +25,7 @@ use crate::worker::Worker;
 /// The most memory that is taken for a body before it has come.
 const AHEAD_MAX: u64 = 1 << 20;
 /// The most bytes of a body that are read only to keep its connection.
-const SKIPPED_MAX: u64 = 1 << 20;
+const SKIPPED_MAX: u32 = 1 << 20;
 
 /// One call of a step.
 pub(crate) struct Collector<'a> {
@@ -37,9 +38,10 @@ pub(crate) struct Collector<'a> {
     max: u64,
     /// Whether what is above that is left out.
     pub truncates: bool,
-    /// How long the body is waited for behind the head.
-    pub body_time: Option<Duration>,
-    skipped: u64,
+    /// How many milliseconds the body is waited for behind the head, where there is a bound: in as
+    /// few bytes as that takes, for each call has it.
+    body_ms: Option<NonZeroU32>,
+    skipped: u32,
     pub status: u16,
     pub headers: Headers,
     pub content: Collected,
@@ -65,7 +67,7 @@ impl<'a> Collector<'a> {
             body: Content::of(&request.body).unwrap_or_default(),
             max,
             truncates: false,
-            body_time: None,
+            body_ms: None,
             skipped: 0,
             status: 0,
             headers: Headers::new(),
@@ -73,6 +75,12 @@ impl<'a> Collector<'a> {
             is_too_large: false,
             is_refused: false,
         }
+    }
+
+    /// Has the body waited for no longer than this behind the head.
+    pub fn bound_body(&mut self, time: Duration) {
+        let time = u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
+        self.body_ms = NonZeroU32::new(time.max(1));
     }
 
     /// What has come.
@@ -120,7 +128,8 @@ impl Sink for Collector<'_> {
     ) -> Poll<io::Result<usize>> {
         let wanted = self.wanted(bytes);
         if wanted < bytes.len() {
-            self.skipped += (bytes.len() - wanted) as u64;
+            let skipped = u32::try_from(bytes.len() - wanted).unwrap_or(u32::MAX);
+            self.skipped = self.skipped.saturating_add(skipped);
             if !self.truncates || self.skipped > SKIPPED_MAX {
                 self.is_too_large = true;
                 return Poll::Ready(Err(io::ErrorKind::FileTooLarge.into()));
@@ -139,7 +148,7 @@ impl Sink for Collector<'_> {
     }
 
     fn sent(&self) -> u64 {
-        self.content.len() as u64 + self.skipped
+        self.content.len() as u64 + u64::from(self.skipped)
     }
 }
 
@@ -186,7 +195,8 @@ impl Downstream for Collector<'_> {
         if head.framing == Framing::None {
             return Ok(Download::Nothing);
         }
-        if let Some(time) = self.body_time {
+        if let Some(time) = self.body_ms {
+            let time = Duration::from_millis(time.get().into());
             self.deadline.cap(Instant::now(), time);
         }
         Ok(Download::Content)
