@@ -126,15 +126,17 @@ pub struct Call<'a> {
     /// The most bytes of the reply's body; the engine's limit without one.
     pub body_max: Option<u64>,
     /// Whether only the status and the beginning of the body matter: a body that is larger than
-    /// `body_max`, or that breaks off, is cut there and is no failure.
+    /// `body_max`, or that breaks off, is cut there and is no failure. A 2xx that comes before the
+    /// whole request has gone out is one.
     pub truncates: bool,
     /// What logs call the step that sends it.
     pub step: &'a str,
-    /// How long the body is waited for behind the head; what has come then is all of it. Without
-    /// one it has the time of the call.
+    /// How long the body is waited for once the head has come and the whole request has gone out;
+    /// with `truncates` what has come then is all of it. Without one the body has the time of the
+    /// call.
     pub body_time: Option<Duration>,
-    /// Whether whoever gets the request twice takes it for one, though its method does not say so:
-    /// it is sent again when a kept connection turns out to be closed.
+    /// Whether the receiver recognises a repeated request: although its method is not idempotent it
+    /// is then sent again, once, when a kept connection turns out to be closed.
     pub repeats: bool,
     /// When the caller gives it up: [`Exchange::deadline`] for steps. The engine bounds each call,
     /// with or without one.

@@ -230,6 +230,11 @@ impl<'a> Call<'a> {
                 return Err(broken(&"it goes on"));
             }
         };
+        if self.truncates && !collector.is_sent && (200..300).contains(&collector.status) {
+            // Nothing but the status counts, and it speaks of a request that has not come whole.
+            let detail = "the back end answered before it had got the whole request";
+            return Err(Fault::new(Kind::Connection, Origin::Upstream, detail));
+        }
         match relayed.cut {
             // The status has come.
             Some(_) if self.truncates && collector.status >= 200 => Ok(collector.into_reply()),

@@ -217,6 +217,10 @@ pub(crate) trait Downstream: Source + Sink {
 
     /// Takes a buffer back that is needed no more.
     fn recycle(&self, buffer: Vec<u8>);
+
+    /// The whole request is with the upstream's connection.
+    #[inline]
+    fn request_sent(&mut self) {}
 }
 
 /// A downstream that belongs to a worker, which finds it a connection.

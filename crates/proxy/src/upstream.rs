@@ -118,7 +118,8 @@ pub(crate) struct Attempt {
     refusals: u32,
     /// Whether only HTTP/1.1 will do: the request asks for another protocol.
     upgrades: bool,
-    /// Whether the request may be sent again where its connection was a kept one.
+    /// Whether the request may be sent again, whatever its method, when its kept connection turns
+    /// out to be closed.
     pub repeats: bool,
     /// Until when it waits for a connection, however often.
     queue_until: Option<Instant>,

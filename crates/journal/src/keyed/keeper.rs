@@ -28,8 +28,7 @@ use crate::error::{OpenError, RESTORE, Refusal};
 use crate::log::{chance, write_again};
 use crate::refusals::Refusals;
 
-/// The most bytes that `redb` keeps in memory of the file: what is read of it is in the system's
-/// memory anyway.
+/// The most bytes that `redb` keeps in memory of the file. The system's page cache has more.
 const CACHE_MAX: usize = 4 << 20;
 /// The most requests that are answered together.
 const ROUND_MAX: usize = 4096;

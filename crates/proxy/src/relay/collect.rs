@@ -45,6 +45,10 @@ pub(crate) struct Collector<'a> {
     pub status: u16,
     pub headers: Headers,
     pub content: Collected,
+    /// Whether the whole request has gone out.
+    pub is_sent: bool,
+    /// Whether the body of the reply is being read.
+    has_begun: bool,
     /// Whether the reply's body is above the limit: what has come of it is of no use.
     pub is_too_large: bool,
     /// Whether there was no memory left for the reply's body.
@@ -72,6 +76,8 @@ impl<'a> Collector<'a> {
             status: 0,
             headers: Headers::new(),
             content: Collected::default(),
+            is_sent: false,
+            has_begun: false,
             is_too_large: false,
             is_refused: false,
         }
@@ -81,6 +87,14 @@ impl<'a> Collector<'a> {
     pub fn bound_body(&mut self, time: Duration) {
         let time = u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
         self.body_ms = NonZeroU32::new(time.max(1));
+    }
+
+    /// Starts the time of the body, once it is nothing but the body that is waited for.
+    fn cap_body(&self) {
+        if let Some(time) = self.body_ms.filter(|_| self.is_sent && self.has_begun) {
+            let time = Duration::from_millis(time.get().into());
+            self.deadline.cap(Instant::now(), time);
+        }
     }
 
     /// What has come.
@@ -195,10 +209,8 @@ impl Downstream for Collector<'_> {
         if head.framing == Framing::None {
             return Ok(Download::Nothing);
         }
-        if let Some(time) = self.body_ms {
-            let time = Duration::from_millis(time.get().into());
-            self.deadline.cap(Instant::now(), time);
-        }
+        self.has_begun = true;
+        self.cap_body();
         Ok(Download::Content)
     }
 
@@ -216,6 +228,11 @@ impl Downstream for Collector<'_> {
 
     fn recycle(&self, buffer: Vec<u8>) {
         self.worker.return_scratch(buffer);
+    }
+
+    fn request_sent(&mut self) {
+        self.is_sent = true;
+        self.cap_body();
     }
 }
 

@@ -233,6 +233,7 @@ impl<'a, D: Downstream, U: UpstreamExchange> Exchange<'a, D, U> {
         match result {
             Ok(()) => {
                 self.is_sent = true;
+                self.down.request_sent();
                 if let Some(buffer) = self.up.request_sent() {
                     self.down.recycle(buffer);
                 }

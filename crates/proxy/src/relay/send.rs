@@ -27,6 +27,10 @@ use crate::stream::events;
 use crate::upstream::request_head::{self, CameBy, ForwardTarget, Lines as _, Outgoing};
 use crate::upstream::{self, Attempt, Lease, Lent, Line, Patience, Upstream};
 
+/// How long after a request has come its kept connection may have been closed under it: what is
+/// closed later has been closed upon the request.
+const RACE_TIME: Duration = Duration::from_secs(1);
+
 /// What a request asks of the relay.
 #[derive(Clone, Copy)]
 pub(crate) struct Order<'a> {
@@ -37,7 +41,9 @@ pub(crate) struct Order<'a> {
     pub streams: Option<Streams<'a>>,
     /// Whether the client has asked to go on with another protocol.
     pub upgrades: bool,
-    /// Whether whoever gets the request twice takes it for one.
+    /// Whether the receiver recognises a repeated request, see [`handler::Call::repeats`].
+    ///
+    /// [`handler::Call::repeats`]: component::handler::Call::repeats
     pub repeats: bool,
     /// When the request came, if that is still now.
     pub now: Instant,
@@ -81,7 +87,6 @@ pub(crate) fn send<D: Requester>(
         };
         let identity = identity(down, &order)?;
         let mut attempt = Attempt::new(key).for_upgrade(order.upgrades);
-        attempt.repeats = order.repeats;
         loop {
             let Lent {
                 line,
@@ -119,6 +124,7 @@ pub(crate) fn send<D: Requester>(
                 // The flow's own time has ended it.
                 lease.gave_up();
             }
+            attempt.repeats = order.repeats && order.now.elapsed() < RACE_TIME;
             target
                 .upstream
                 .after_failure(failed, reused, lease, &mut attempt)?;

@@ -23,7 +23,7 @@ use crate::topic::{History, Topic};
 
 /// How long nothing is done about a topic that cannot be read.
 pub(super) const PAUSE: Duration = Duration::from_secs(5);
-/// How long the body of a reply is waited for, which decides nothing.
+/// How long the body of a reply is waited for: nothing depends on it.
 const BODY_TIME: Duration = Duration::from_secs(1);
 /// The most bytes of a reply that are kept: enough to say in a log what is wrong.
 const REPLY_MAX: u64 = 1024;
@@ -388,7 +388,7 @@ async fn send(plan: &EndpointPlan, post: &Post, services: &dyn Services) -> Repo
     if matches!(report.outcome, Outcome::Down { .. }) && plan.websub().is_none() {
         let status = attempt.status.map(|it| format!("status {it}"));
         plan.state
-            .set_trouble(status.as_deref().unwrap_or(&attempt.shown));
+            .set_failure(status.as_deref().unwrap_or(&attempt.shown));
     }
     let of = (plan.state.topic(), &plan.state.name);
     if let Some(attempts) = &plan.terms().attempts {
@@ -410,7 +410,7 @@ async fn call(
         truncates: true,
         deadline: Some(deadline),
         body_time: Some(BODY_TIME),
-        // Receivers tell repetitions by the id.
+        // Delivery is at least once, and each request has the id of its event.
         repeats: true,
         ..Call::new(&outgoing.forward, &request, "webhook")
     };

@@ -225,7 +225,7 @@ impl Driver {
         self.entries.iter().any(|(_, it)| it.is_taken())
     }
 
-    /// Does what can be done without waiting. It is so short that it has one time.
+    /// Does what can be done without waiting. The turn is short, so all of it has one timestamp.
     fn turn(&mut self, services: &dyn Services) {
         let now = self.now(services);
         self.take_arrivals();

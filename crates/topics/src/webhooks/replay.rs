@@ -51,7 +51,7 @@ impl Wanted {
     pub fn read(body: &[u8]) -> Result<Self, Fault> {
         let mut given = object(body)?;
         if let Some((name, _)) = given.iter().find(|it| it.1.is_null()) {
-            // Whoever has lost the id of an event does not want all of them.
+            // A null is more likely a lost id than a wish for all events.
             let detail = format!("`{name}` is null: leave it out where it does not matter");
             return Err(Fault::invalid(detail));
         }

@@ -278,6 +278,8 @@ struct Rare {
     reports: Option<Box<Reports>>,
     /// Why it has not got an event, until it has got the next one.
     trouble: Option<Box<str>>,
+    /// Why it is down.
+    failure: Option<Box<str>>,
 }
 
 impl Inner {
@@ -285,7 +287,10 @@ impl Inner {
     fn change_rare<T>(&mut self, change: impl FnOnce(&mut Rare) -> T) -> T {
         let mut rare = self.rare.take().unwrap_or_default();
         let result = change(&mut rare);
-        let is_empty = rare.commands.is_empty() && rare.reports.is_none() && rare.trouble.is_none();
+        let is_empty = rare.commands.is_empty()
+            && rare.reports.is_none()
+            && rare.trouble.is_none()
+            && rare.failure.is_none();
         self.rare = (!is_empty).then_some(rare);
         result
     }
@@ -454,7 +459,7 @@ impl EndpointState {
                 self.is_proven.store(true, Ordering::Relaxed);
                 let mut inner = self.inner();
                 if inner.rare.is_some() {
-                    inner.change_rare(|it| it.trouble = None);
+                    inner.change_rare(|it| (it.trouble, it.failure) = (None, None));
                 }
             }
             Outcome::Refused => self.is_proven.store(true, Ordering::Relaxed),
@@ -473,9 +478,20 @@ impl EndpointState {
         self.inner().change_rare(|it| it.trouble = Some(why.into()));
     }
 
-    /// Why it has not got an event, if it has got none since.
+    /// It is down, for this reason.
+    pub(super) fn set_failure(&self, why: &str) {
+        self.inner().change_rare(|it| it.failure = Some(why.into()));
+    }
+
+    /// Why it is down; why it has not got an event, if it has got none since and is not down.
     pub(super) fn trouble(&self) -> Option<Box<str>> {
-        self.inner().rare.as_ref()?.trouble.clone()
+        let is_down = self.health().0 == Health::Down;
+        let inner = self.inner();
+        let rare = inner.rare.as_ref()?;
+        match is_down {
+            true => rare.failure.clone(),
+            false => rare.trouble.clone(),
+        }
     }
 
     /// It is noted that all up to this event is done.
@@ -649,7 +665,7 @@ pub(super) struct Records<'a> {
 }
 
 impl<'a> Records<'a> {
-    /// Before the first one.
+    /// Those of a topic, from the first one on.
     pub fn new(keyed: &'a Keyed, table: &'static str, topic: &str) -> Self {
         Self {
             keyed,

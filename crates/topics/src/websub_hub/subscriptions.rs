@@ -69,7 +69,7 @@ pub(crate) struct Subscriptions {
     inner: Mutex<Inner>,
 }
 
-/// EndpointGroup, EndpointKind one.
+/// Counts one.
 pub(super) fn add(count: &AtomicU64) {
     count.fetch_add(1, Ordering::Relaxed);
 }

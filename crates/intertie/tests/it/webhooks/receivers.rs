@@ -21,14 +21,27 @@ struct Incoming {
 impl Incoming {
     /// Reads a request and notes its id; false at the end.
     fn read(&mut self) -> bool {
+        let Some((length, id)) = self.read_head() else {
+            return false;
+        };
+        let mut body = vec![0; length];
+        if self.stream.read_exact(&mut body).is_err() {
+            return false;
+        }
+        self.ids.lock().unwrap().push(id);
+        true
+    }
+
+    /// Reads the head of a request: the length of its body, and its id.
+    fn read_head(&mut self) -> Option<(usize, String)> {
         let (mut length, mut id) = (0, String::new());
         loop {
             let mut line = String::new();
             if self.stream.read_line(&mut line).unwrap_or(0) == 0 {
-                return false;
+                return None;
             }
             if line == "\r\n" {
-                break;
+                return Some((length, id));
             }
             let (name, value) = line.trim_end().split_once(": ").unwrap_or_default();
             match name.to_ascii_lowercase().as_str() {
@@ -37,10 +50,6 @@ impl Incoming {
                 _ => {}
             }
         }
-        let mut body = vec![0; length];
-        self.stream.read_exact(&mut body).unwrap();
-        self.ids.lock().unwrap().push(id);
-        true
     }
 
     fn write(&mut self, text: &str) -> bool {
@@ -117,5 +126,32 @@ fn a_kept_connection_that_closes_under_a_request_delays_nothing() {
         measure(&engine, "lag_events", "shop") == 0.0
     });
     assert_eq!(measure(&engine, "failed_total", "shop"), 0.0);
+    engine.stop();
+}
+
+/// What a receiver says before it has got an event says nothing of the event.
+#[test]
+fn a_reply_to_a_request_that_has_not_come_whole_accepts_nothing() {
+    let is_first = AtomicBool::new(true);
+    let receiver = Receiver::new(move |mut incoming| {
+        if is_first.swap(false, Ordering::Relaxed) {
+            incoming.read_head();
+            incoming.write("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+            thread::sleep(Duration::from_millis(300));
+            return;
+        }
+        while incoming.read() {
+            incoming.write("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+        }
+    });
+    let place = Place::with(
+        "payload: event\nbody_max: 8MiB",
+        &endpoint("shop", &receiver.url(), "retry: { delay: 50ms }"),
+    );
+    let engine = place.run();
+    let large = format!("\"{}\"", "x".repeat(7 << 20));
+    let ids = [place.publish(&large), place.publish("2")];
+    assert_eq!(receiver.wait_for(2), ids);
+    assert_eq!(measure(&engine, "failed_total", "shop"), 1.0);
     engine.stop();
 }

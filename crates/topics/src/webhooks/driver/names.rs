@@ -28,7 +28,7 @@ impl Names {
         found.map(|at| *at as usize)
     }
 
-    /// Has the name of this entry stand for it, in place of another one.
+    /// Maps the entry's name to it, and replaces the entry that had the name.
     pub fn add(&mut self, at: usize, entries: &Entries) {
         // There are not so many.
         let Ok(at) = u32::try_from(at) else { return };

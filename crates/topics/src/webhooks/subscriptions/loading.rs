@@ -1,5 +1,5 @@
-//! What a start needs to read subscriptions of the disk a part at a time: there may be many, and
-//! what is read of all of them at once would be memory that is never used again.
+//! Reads subscriptions from the disk in parts at startup: there may be many, and what is read of
+//! all of them at once would be memory that is never used again.
 
 use std::collections::{HashSet, VecDeque};
 use std::hash::Hash;
@@ -11,7 +11,9 @@ use journal::{Change, Keyed};
 use super::record::{Owner, Subscription, ViewText, is_subscription_id};
 use crate::webhooks::state::{Records, TABLE};
 
-/// Where subscriptions of a topic are, read beside the subscriptions in the same order.
+/// Where subscriptions of a topic are, read beside the subscriptions in the same order. Nothing
+/// may be created meanwhile: both are read in parts, and what came in between would look like an
+/// orphan.
 pub(super) struct Cursors<'a> {
     records: Records<'a>,
     /// What has been read and comes next.
@@ -19,7 +21,7 @@ pub(super) struct Cursors<'a> {
     /// How many bytes of a key the topic has.
     prefix: usize,
     /// The deletions of those without a subscription.
-    left: Vec<Change>,
+    orphans: Vec<Change>,
 }
 
 impl<'a> Cursors<'a> {
@@ -29,7 +31,7 @@ impl<'a> Cursors<'a> {
             records: Records::new(keyed, TABLE, topic),
             next: VecDeque::new(),
             prefix: topic.len() + 1,
-            left: Vec::new(),
+            orphans: Vec::new(),
         }
     }
 
@@ -42,7 +44,7 @@ impl<'a> Cursors<'a> {
             if own == *key {
                 return Ok(Some(value));
             }
-            self.leave(own);
+            self.delete_orphan(own);
         }
         Ok(None)
     }
@@ -52,11 +54,11 @@ impl<'a> Cursors<'a> {
     ///
     /// # Errors
     /// When they cannot be read.
-    pub async fn left(mut self) -> Result<Vec<Change>, String> {
+    pub async fn orphans(mut self) -> Result<Vec<Change>, String> {
         while let Some((own, _)) = self.take(|_| true).await? {
-            self.leave(own);
+            self.delete_orphan(own);
         }
-        Ok(self.left)
+        Ok(self.orphans)
     }
 
     /// Takes the next one, if its key is wanted.
@@ -71,9 +73,9 @@ impl<'a> Cursors<'a> {
     }
 
     /// Endpoints of files have their records in the same table.
-    fn leave(&mut self, key: Bytes) {
+    fn delete_orphan(&mut self, key: Bytes) {
         if is_subscription_id(key.get(self.prefix..).unwrap_or_default()) {
-            self.left.push(Change::Delete {
+            self.orphans.push(Change::Delete {
                 table: TABLE.into(),
                 key,
             });
@@ -171,7 +173,7 @@ mod tests {
             }
         }
         assert!(found.len() > 1000 && found == expected_found);
-        let left = cursors.left().await.unwrap().into_iter();
+        let left = cursors.orphans().await.unwrap().into_iter();
         let left: Vec<Bytes> = left
             .map(|it| match it {
                 Change::Delete { table, key } if &*table == TABLE => key,

@@ -250,7 +250,7 @@ impl Subscriptions {
                 all.push(known);
             }
         }
-        let left = cursors.left().await?;
+        let left = cursors.orphans().await?;
         if !left.is_empty() {
             let written = keyed.write(left).await;
             written
@@ -270,8 +270,8 @@ impl Subscriptions {
     fn read(&self, (key, value): (&[u8], &[u8]), cursor: Option<Bytes>) -> Result<Known, String> {
         let id = key.get(self.topic.len() + 1..).unwrap_or_default();
         let id = std::str::from_utf8(id).map_err(|error| error.to_string())?;
-        let damaged = || format!("the webhook subscription {id} cannot be read");
-        let subscription = Subscription::of_bytes(id, value).ok_or_else(damaged)?;
+        let subscription = Subscription::of_bytes(id, value)
+            .map_err(|error| format!("the webhook subscription {id} cannot be read: {error}"))?;
         let stored = cursor.as_deref().and_then(Stored::of_bytes);
         // Both are written at once.
         let stored = stored.ok_or_else(|| format!("where the webhook {id} is, is not noted"))?;

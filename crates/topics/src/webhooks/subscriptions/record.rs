@@ -245,9 +245,12 @@ impl Subscription {
     }
 
     /// What has been written down.
-    pub fn of_bytes(id: &str, bytes: &[u8]) -> Option<Self> {
-        let stored: Stored = serde_json::from_slice(bytes).ok()?;
-        Some(Self {
+    ///
+    /// # Errors
+    /// When it cannot be read: it has been damaged.
+    pub fn of_bytes(id: &str, bytes: &[u8]) -> Result<Self, serde_json::Error> {
+        let stored: Stored = serde_json::from_slice(bytes)?;
+        Ok(Self {
             id: id.into(),
             owner: Arc::new(stored.owner),
             view: Arc::new(stored.view),
