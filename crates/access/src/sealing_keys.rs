@@ -52,6 +52,10 @@ impl Sealed {
         self.0.len().saturating_sub(Self::OVERHEAD)
     }
 
+    fn new(id: &[u8; ID_BYTES], sealed: &[u8]) -> Self {
+        Self([&id[..], sealed].concat().into())
+    }
+
     fn parts(&self) -> Option<(&[u8; ID_BYTES], &[u8])> {
         self.0.split_first_chunk()
     }
@@ -80,7 +84,7 @@ impl FromStr for Sealed {
         let (id, sealed) = text.split_once('.').ok_or(UnsealError::Damaged)?;
         let id: [u8; ID_BYTES] = hex::decode(id).ok_or(UnsealError::Damaged)?;
         let sealed = Base64UrlUnpadded::decode_vec(sealed).map_err(|_| UnsealError::Damaged)?;
-        Ok(Self([&id[..], &sealed].concat().into()))
+        Ok(Self::new(&id, &sealed))
     }
 }
 
@@ -120,7 +124,7 @@ impl SealingKeys {
     pub fn seal(&self, context: &[u8], text: &[u8]) -> Option<Sealed> {
         let (id, sealer) = self.keys.first()?;
         let sealed = sealer.seal(context, text)?;
-        Some(Sealed([&id[..], &sealed].concat().into()))
+        Some(Sealed::new(id, &sealed))
     }
 
     /// The text.

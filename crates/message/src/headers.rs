@@ -161,12 +161,9 @@ impl Headers {
 
     /// These bytes, and room for so many lines.
     fn with_room(bytes: &[u8], lines: usize) -> Self {
-        let mut copy = Vec::with_capacity(bytes.len() + SPARE_BYTES);
-        copy.extend_from_slice(bytes);
-        Self {
-            bytes: copy,
-            entries: Vec::with_capacity(lines + SPARE_LINES),
-        }
+        let mut copy = Self::with_capacity(lines + SPARE_LINES, bytes.len() + SPARE_BYTES);
+        copy.bytes.extend_from_slice(bytes);
+        copy
     }
 
     /// The fields for reading.

@@ -103,11 +103,8 @@ async fn records(
 ) -> Result<HashMap<Bytes, Bytes>, String> {
     let mut records = Records::new(keyed, TABLE, topic);
     let mut found = HashMap::new();
-    loop {
-        let some = records.next().await?;
-        if some.is_empty() {
-            return Ok(found);
-        }
+    while let Some(some) = records.next().await? {
         found.extend(some.into_iter().filter(|(key, _)| wanted.contains(key)));
     }
+    Ok(found)
 }

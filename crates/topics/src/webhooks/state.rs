@@ -675,18 +675,19 @@ impl<'a> Records<'a> {
         }
     }
 
-    /// The next ones, with their keys; none at the end.
+    /// The next ones, with their keys; `None` at the end.
     ///
     /// # Errors
     /// When they cannot be read.
-    pub async fn next(&mut self) -> Result<Vec<(Bytes, Bytes)>, String> {
+    pub async fn next(&mut self) -> Result<Option<Vec<(Bytes, Bytes)>>, String> {
         let (table, after) = (self.table, self.after.as_deref());
         let found = self.keyed.scan(table, &self.prefix, after, SCAN_MAX).await;
         let found = found.map_err(|error| format!("what is noted of webhooks: {error}"))?;
-        if let Some((last, _)) = found.last() {
-            self.after = Some(last.clone());
-        }
-        Ok(found)
+        let Some((last, _)) = found.last() else {
+            return Ok(None);
+        };
+        self.after = Some(last.clone());
+        Ok(Some(found))
     }
 }
 

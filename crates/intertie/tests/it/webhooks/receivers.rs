@@ -129,7 +129,7 @@ fn a_kept_connection_that_closes_under_a_request_delays_nothing() {
     engine.stop();
 }
 
-/// What a receiver says before it has got an event says nothing of the event.
+/// A reply that comes before the request is complete does not acknowledge the event.
 #[test]
 fn a_reply_to_a_request_that_has_not_come_whole_accepts_nothing() {
     let is_first = AtomicBool::new(true);

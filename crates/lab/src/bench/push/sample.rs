@@ -57,7 +57,7 @@ struct Running {
     /// The sink of endpoints that fail.
     failing: Option<Sink>,
     process: Option<Process>,
-    /// The application to whose endpoints Svix delivers.
+    /// The application of Svix that has the endpoints of the case.
     app: Option<svix::App>,
     database: Option<Database>,
 }

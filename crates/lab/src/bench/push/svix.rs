@@ -103,7 +103,7 @@ pub(super) struct App {
 }
 
 impl App {
-    /// Makes one with the endpoints of a case, whose URLs lead to a sink.
+    /// Creates an application with the endpoints of a case, whose URLs point at a sink.
     ///
     /// # Errors
     /// When the server refuses something.

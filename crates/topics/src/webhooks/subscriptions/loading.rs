@@ -61,13 +61,13 @@ impl<'a> Cursors<'a> {
         Ok(self.orphans)
     }
 
-    /// Takes the next one, if its key is wanted.
+    /// Removes and returns the next record if its key is wanted.
     async fn take(
         &mut self,
         is_wanted: impl Fn(&Bytes) -> bool,
     ) -> Result<Option<(Bytes, Bytes)>, String> {
         if self.next.is_empty() {
-            self.next = self.records.next().await?.into();
+            self.next = self.records.next().await?.unwrap_or_default().into();
         }
         Ok(self.next.pop_front_if(|(key, _)| is_wanted(key)))
     }
@@ -161,11 +161,7 @@ mod tests {
         expected_left.sort();
         let mut records = Records::new(&keyed, SUBSCRIPTIONS, "orders");
         let (mut cursors, mut found) = (Cursors::new(&keyed, "orders"), Vec::new());
-        loop {
-            let some = records.next().await.unwrap();
-            if some.is_empty() {
-                break;
-            }
+        while let Some(some) = records.next().await.unwrap() {
             for (key, _) in some {
                 let cursor = cursors.find(&key).await.unwrap();
                 let cursor = cursor.map(|it| String::from_utf8(it.to_vec()).unwrap());

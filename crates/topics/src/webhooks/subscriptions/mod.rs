@@ -238,11 +238,7 @@ impl Subscriptions {
         let mut records = Records::new(keyed, SUBSCRIPTIONS, &self.topic);
         let mut all = Vec::new();
         let mut shared = Shared::default();
-        loop {
-            let some = records.next().await?;
-            if some.is_empty() {
-                break;
-            }
+        while let Some(some) = records.next().await? {
             for (key, value) in some {
                 let cursor = cursors.find(&key).await?;
                 let mut known = self.read((&key, &value), cursor)?;

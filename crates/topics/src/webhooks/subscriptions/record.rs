@@ -133,7 +133,7 @@ pub(in crate::webhooks) struct Subscription {
     details: Option<Box<Details>>,
 }
 
-/// What most subscriptions have nothing of.
+/// Optional parts of a subscription, which most do not have.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::webhooks) struct Details {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -153,7 +153,7 @@ pub(in crate::webhooks) struct Details {
     pub profile: Option<Profile>,
 }
 
-/// Those of a subscription that has none.
+/// The details of a subscription that has none.
 static NO_DETAILS: Details = Details {
     description: None,
     delivery: None,
@@ -163,7 +163,7 @@ static NO_DETAILS: Details = Details {
 };
 
 impl Details {
-    /// In the form that takes no memory where there are none.
+    /// In a box; without one when all of them are absent, so that they take no memory.
     fn boxed(self) -> Option<Box<Self>> {
         (self != NO_DETAILS).then(|| Box::new(self))
     }
@@ -217,12 +217,12 @@ impl Subscription {
         }
     }
 
-    /// What most have nothing of.
+    /// Its optional parts.
     pub fn details(&self) -> &Details {
         self.details.as_deref().unwrap_or(&NO_DETAILS)
     }
 
-    /// Replaces what most have nothing of.
+    /// Replaces its optional parts.
     pub fn set_details(&mut self, details: Details) {
         self.details = details.boxed();
     }

@@ -67,8 +67,8 @@ fn refused(refusal: &Refusal, managed: &Managed) -> Fault {
     }
 }
 
-/// What is kept of how events are sent: nothing where they are sent as to most.
-fn said_of_delivery(delivery: Delivery) -> Option<Delivery> {
+/// How events are sent, as it is kept: absent where it is the default.
+fn custom_delivery(delivery: Delivery) -> Option<Delivery> {
     Some(delivery).filter(|it| *it != Delivery::default())
 }
 
@@ -134,7 +134,7 @@ impl Operations<'_> {
         let id: Arc<str> = new_subscription_id()?.into();
         let details = Details {
             description: members.description.map(Into::into),
-            delivery: said_of_delivery(members.delivery),
+            delivery: custom_delivery(members.delivery),
             headers: self.seal_headers(&id, members.headers)?,
             request: key,
             profile,
@@ -273,7 +273,7 @@ impl Operations<'_> {
         after.is_verified &= !is_moved;
         after.set_details(Details {
             description: members.description.map(Into::into),
-            delivery: said_of_delivery(members.delivery),
+            delivery: custom_delivery(members.delivery),
             headers: self.seal_headers(&before.id, members.headers)?,
             ..before.details().clone()
         });
