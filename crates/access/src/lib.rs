@@ -9,10 +9,9 @@
 //! checks that fail, [`deny`] lists what is refused although it is good. [`tickets`] stand for a
 //! credential where a browser can send none, [`sealer`] encrypts what browsers and the data folder
 //! keep. Credentials for other systems are made here too: [`jwt::Signer`] signs tokens,
-//! [`sigv4`] requests to Amazon Web Services, and [`webhook_signer`] those to webhooks. Callers
-//! read
-//! requests, fetch keys and write replies;
-//! the time is an argument everywhere.
+//! [`sigv4`] requests to Amazon Web Services, and [`webhook_signer`] those to webhooks, several at
+//! once with a [`hmac_queue`]. Callers read requests, fetch keys and write replies; the time is an
+//! argument everywhere.
 
 pub mod api_keys;
 pub mod basic;
@@ -22,6 +21,7 @@ pub mod deny;
 mod file_problem;
 pub mod guessing;
 mod hex;
+pub mod hmac_queue;
 pub mod introspection;
 pub mod jwt;
 mod keyed_hash;

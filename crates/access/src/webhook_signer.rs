@@ -2,11 +2,13 @@
 //! [`crate::signed_body`] is the other side of it.
 
 use std::fmt;
+use std::sync::Arc;
 
-use aws_lc_rs::hmac;
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
 use base64ct::{Base64, Encoding as _};
+use bytes::Bytes;
 
+use crate::hmac_queue::{HmacKey, HmacQueue};
 use crate::{hex, random};
 
 /// The most keys of one signer.
@@ -24,12 +26,12 @@ pub struct WebhookSigner {
 
 enum Scheme {
     Standard(Vec<SigningKey>),
-    GitHub(Box<hmac::Key>),
+    GitHub(Arc<HmacKey>),
 }
 
 /// A key with all that can be computed before there is a message.
 enum SigningKey {
-    Hmac(Box<hmac::Key>),
+    Hmac(Arc<HmacKey>),
     Ed25519(Box<Ed25519KeyPair>),
 }
 
@@ -65,7 +67,7 @@ impl WebhookSigner {
         match secret.len() {
             0..16 => Err("it has less than 16 bytes and could be guessed"),
             _ => Ok(Self {
-                scheme: Scheme::GitHub(hmac_key(secret.as_bytes())),
+                scheme: Scheme::GitHub(Arc::new(HmacKey::new(secret.as_bytes()))),
             }),
         }
     }
@@ -79,23 +81,39 @@ impl WebhookSigner {
         }
     }
 
-    /// The value of the field for a message with this `webhook-id` and `webhook-timestamp`.
-    #[must_use]
-    pub fn sign(&self, id: &str, timestamp: &str, body: &[u8]) -> String {
+    /// The value of the field for a message with this `webhook-id`, this `webhook-timestamp` and
+    /// this body. Messages that are ready at the same time are signed together.
+    pub async fn sign(
+        &self,
+        (id, timestamp): (&str, &str),
+        body: &Bytes,
+        queue: &HmacQueue,
+    ) -> String {
         let keys = match &self.scheme {
             Scheme::GitHub(key) => {
-                let tag = hmac::sign(key, body);
-                return format!("sha256={}", hex::encode(tag.as_ref()));
+                let tag = queue.sign(key, "", body).await;
+                return format!("sha256={}", hex::encode(&tag));
             }
             Scheme::Standard(keys) => keys,
         };
-        let parts = [id.as_bytes(), b".", timestamp.as_bytes(), b".", body];
+        let start = format!("{id}.{timestamp}.");
         let mut value = String::with_capacity(48 * keys.len());
         for key in keys {
             if !value.is_empty() {
                 value.push(' ');
             }
-            key.sign(&parts, &mut value);
+            match key {
+                SigningKey::Hmac(key) => {
+                    value.push_str("v1,");
+                    push_base64(&queue.sign(key, &start, body).await, &mut value);
+                }
+                SigningKey::Ed25519(pair) => {
+                    // Ed25519 reads a message twice, so it has to lie in one piece.
+                    let message = [start.as_bytes(), body].concat();
+                    value.push_str("v1a,");
+                    push_base64(pair.sign(&message).as_ref(), &mut value);
+                }
+            }
         }
         value
     }
@@ -146,10 +164,6 @@ fn push_base64(bytes: &[u8], out: &mut String) {
     out.push_str(Base64::encode(bytes, &mut room).unwrap_or_default());
 }
 
-fn hmac_key(bytes: &[u8]) -> Box<hmac::Key> {
-    Box::new(hmac::Key::new(hmac::HMAC_SHA256, bytes))
-}
-
 impl SigningKey {
     fn read(text: &str) -> Result<Self, &'static str> {
         if let Some(encoded) = text.strip_prefix("whsk_") {
@@ -170,34 +184,20 @@ impl SigningKey {
         let bytes = Base64::decode_vec(encoded);
         let bytes = bytes.map_err(|_| "it is not Base64, with or without `whsec_` in front")?;
         match bytes.len() {
-            length if SECRET_BYTES.contains(&length) => Ok(Self::Hmac(hmac_key(&bytes))),
+            length if SECRET_BYTES.contains(&length) => {
+                Ok(Self::Hmac(Arc::new(HmacKey::new(&bytes))))
+            }
             0..16 => Err("it has less than 16 bytes and could be guessed"),
             _ => Err("it has more than 512 bytes"),
-        }
-    }
-
-    /// Appends the signature of these parts of a message.
-    fn sign(&self, parts: &[&[u8]], value: &mut String) {
-        match self {
-            Self::Hmac(key) => {
-                // The key's two blocks have been hashed already: this copies their state.
-                let mut context = hmac::Context::with_key(key);
-                parts.iter().for_each(|part| context.update(part));
-                value.push_str("v1,");
-                push_base64(context.sign().as_ref(), value);
-            }
-            Self::Ed25519(pair) => {
-                // Ed25519 reads a message twice, so it has to lie in one piece.
-                let message = parts.concat();
-                value.push_str("v1a,");
-                push_base64(pair.sign(&message).as_ref(), value);
-            }
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
     use aws_lc_rs::signature::{ED25519, UnparsedPublicKey};
 
     use super::*;
@@ -205,12 +205,29 @@ mod tests {
 
     const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
+    fn sign(signer: &WebhookSigner, (id, timestamp): (&str, &str), body: &[u8]) -> String {
+        let (queue, body) = (HmacQueue::default(), Bytes::copy_from_slice(body));
+        let mut signing = pin!(signer.sign((id, timestamp), &body, &queue));
+        loop {
+            let polled = signing
+                .as_mut()
+                .poll(&mut Context::from_waker(Waker::noop()));
+            if let Poll::Ready(value) = polled {
+                return value;
+            }
+        }
+    }
+
     /// The example of the specification's reference implementations.
     #[test]
     fn the_published_example_is_signed_alike() {
         let signer = WebhookSigner::standard(&[SECRET]).unwrap();
         let body = br#"{"test": 2432232314}"#;
-        let value = signer.sign("msg_p5jXN8AQM9LWM0D4loKWxJek", "1614265330", body);
+        let value = sign(
+            &signer,
+            ("msg_p5jXN8AQM9LWM0D4loKWxJek", "1614265330"),
+            body,
+        );
         assert_eq!(value, "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=");
     }
 
@@ -218,7 +235,7 @@ mod tests {
     fn each_secret_adds_a_signature_that_the_other_side_takes() {
         let other = "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
         let signer = WebhookSigner::standard(&[other, SECRET]).unwrap();
-        let value = signer.sign("1-2", "100", b"[]");
+        let value = sign(&signer, ("1-2", "100"), b"[]");
         assert_eq!(value.split(' ').count(), 2);
         for secret in [other, SECRET] {
             let fields = |name: &str| -> Vec<&[u8]> {
@@ -242,7 +259,7 @@ mod tests {
     fn ed25519_signatures_are_valid_under_the_public_key() {
         let seed = Base64::encode_string(&[7; SEED]);
         let signer = WebhookSigner::standard(&[&format!("whsk_{seed}")]).unwrap();
-        let value = signer.sign("1-2", "100", b"{}");
+        let value = sign(&signer, ("1-2", "100"), b"{}");
         let signature = Base64::decode_vec(value.strip_prefix("v1a,").unwrap()).unwrap();
         let public = signer.public_keys().remove(0);
         let public = Base64::decode_vec(public.strip_prefix("whpk_").unwrap()).unwrap();
@@ -250,7 +267,7 @@ mod tests {
         both.extend_from_slice(&public);
         let both = format!("whsk_{}", Base64::encode_string(&both));
         let same = WebhookSigner::standard(&[&both]).unwrap();
-        assert_eq!(same.sign("1-2", "100", b"{}"), value);
+        assert_eq!(sign(&same, ("1-2", "100"), b"{}"), value);
         let key = UnparsedPublicKey::new(&ED25519, public);
         assert!(key.verify(b"1-2.100.{}", &signature).is_ok());
         assert!(key.verify(b"1-2.101.{}", &signature).is_err());
@@ -260,7 +277,7 @@ mod tests {
     fn github_signs_the_body_alone() {
         let signer = WebhookSigner::github("It's a Secret to Everybody").unwrap();
         let expected = "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17";
-        assert_eq!(signer.sign("1", "2", b"Hello, World!"), expected);
+        assert_eq!(sign(&signer, ("1", "2"), b"Hello, World!"), expected);
         assert_eq!(signer.field(), "X-Hub-Signature-256");
     }
 

@@ -38,6 +38,16 @@ impl Method {
         }
     }
 
+    /// The value of `X-Hub-Signature` with this tag.
+    pub fn value(self, tag: &[u8]) -> String {
+        let mut text = format!("{}=", self.name());
+        for byte in tag {
+            // Writing to a text cannot fail.
+            let _ = fmt::Write::write_fmt(&mut text, format_args!("{byte:02x}"));
+        }
+        text
+    }
+
     fn algorithm(self) -> hmac::Algorithm {
         match self {
             Self::Sha1 => hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY,
@@ -74,13 +84,7 @@ impl Secret {
     /// The value of `X-Hub-Signature` for a body.
     pub fn sign(&self, method: Method, body: &[u8]) -> String {
         let key = hmac::Key::new(method.algorithm(), self.0.as_bytes());
-        let tag = hmac::sign(&key, body);
-        let mut text = format!("{}=", method.name());
-        for byte in tag.as_ref() {
-            // Writing to a text cannot fail.
-            let _ = fmt::Write::write_fmt(&mut text, format_args!("{byte:02x}"));
-        }
-        text
+        method.value(hmac::sign(&key, body).as_ref())
     }
 
     /// Checks the values of `X-Hub-Signature` that came with a body. Every one is looked at: hubs

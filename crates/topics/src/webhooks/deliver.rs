@@ -403,7 +403,7 @@ async fn call(
     outgoing: &Outgoing,
     services: &dyn Services,
 ) -> Report {
-    let request = post.request(plan, at_ms / 1000, outgoing);
+    let request = post.request(plan, at_ms / 1000, outgoing).await;
     let deadline = start + plan.terms().timeout;
     let call = Call {
         body_max: Some(REPLY_MAX),

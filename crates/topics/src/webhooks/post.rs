@@ -4,8 +4,10 @@ use std::net::Ipv4Addr;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use access::hmac_queue::{HmacKey, HmacQueue};
 use bytes::Bytes;
 use message::{Body, Headers, Method, Request};
+use websub::signature::Method as SignedBy;
 
 use super::axway;
 use super::envelope::{self, CloudEvents};
@@ -40,8 +42,13 @@ pub(super) const RESERVED: &[&str] = &[
 const LINES: usize = 8;
 const LINES_BYTES: usize = 320;
 
+thread_local! {
+    /// What the requests of this thread are signed with together: those of all topics.
+    static SIGNATURES: Rc<HmacQueue> = Rc::default();
+}
+
 /// A request with these headers, and with this id, time and body, signed.
-fn signed_request(
+async fn signed_request(
     mut headers: Headers,
     (id, seconds, body): (&str, u64, Bytes),
     outgoing: &Outgoing,
@@ -50,7 +57,9 @@ fn signed_request(
     let timestamp = seconds.to_string();
     headers.append("webhook-timestamp", &timestamp);
     if let Some(signer) = &outgoing.signer {
-        headers.append(signer.field(), signer.sign(id, &timestamp, &body));
+        let queue = SIGNATURES.with(Rc::clone);
+        let value = signer.sign((id, &timestamp), &body, &queue).await;
+        headers.append(signer.field(), value);
     }
     request(headers, body, outgoing)
 }
@@ -74,7 +83,7 @@ fn request(headers: Headers, body: Bytes, outgoing: &Outgoing) -> Request {
 
 /// Builds a signed request that carries no event of the topic, such as a challenge or a test, with
 /// these further headers. `signed` is its id, its time in milliseconds since 1970 and its body.
-pub(super) fn probe(
+pub(super) async fn probe(
     (topic, kind): (&str, &str),
     (mut headers, signed): (Headers, (&str, u64, Bytes)),
     outgoing: &Outgoing,
@@ -82,7 +91,7 @@ pub(super) fn probe(
     headers.append("Content-Type", "application/json");
     headers.append("X-Intertie-Topic", topic);
     headers.append("X-Intertie-Kind", kind);
-    signed_request(headers, signed, outgoing)
+    signed_request(headers, signed, outgoing).await
 }
 
 /// Several events in one request.
@@ -235,25 +244,33 @@ impl Post {
 
     /// What a subscriber of a hub is told. The id is no part of the recommendation; subscribers
     /// tell repetitions by it.
-    fn hub_headers(&self, subscriber: &Subscriber) -> Headers {
+    async fn hub_headers(&self, subscriber: &Subscriber) -> Headers {
         let mut headers = Headers::with_capacity(LINES, LINES_BYTES);
         headers.append("Content-Type", &*subscriber.media_type);
         headers.append("Link", &*subscriber.links);
         headers.append("webhook-id", &*self.id);
         if let Some((secret, method)) = &subscriber.signed {
-            headers.append("X-Hub-Signature", secret.sign(*method, &self.body));
+            let value = match method {
+                SignedBy::Sha256 => {
+                    let queue = SIGNATURES.with(Rc::clone);
+                    let key = Arc::new(HmacKey::new(secret.expose().as_bytes()));
+                    SignedBy::Sha256.value(&queue.sign(&key, "", &self.body).await)
+                }
+                _ => secret.sign(*method, &self.body),
+            };
+            headers.append("X-Hub-Signature", value);
         }
         headers
     }
 
     /// The request of a try at this time, signed.
-    pub fn request(&self, plan: &EndpointPlan, seconds: u64, outgoing: &Outgoing) -> Request {
+    pub async fn request(&self, plan: &EndpointPlan, seconds: u64, outgoing: &Outgoing) -> Request {
         let body = self.body.clone();
         match plan.websub() {
-            Some(subscriber) => request(self.hub_headers(subscriber), body, outgoing),
+            Some(subscriber) => request(self.hub_headers(subscriber).await, body, outgoing),
             None => {
                 let signed = (&*self.id, seconds, body);
-                signed_request(self.headers(plan), signed, outgoing)
+                signed_request(self.headers(plan), signed, outgoing).await
             }
         }
     }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use component::handler::{Call, Services, until};
+use component::handler::{Call, Services};
 use message::{Body, Fault, Headers, Method, Request};
 
 use super::plan::HubTopic;
@@ -143,10 +143,8 @@ async fn get(hub: &HubTopic, max: u64, services: &dyn Services) -> Result<Bytes,
         deadline: Some(deadline),
         ..Call::new(&plan, &request, "websub")
     };
-    let reply = until(Some(deadline), services, services.call(call)).await;
-    let reply = reply
-        .ok_or("time-out")?
-        .map_err(|fault| fault.to_string())?;
+    let reply = services.call(call).await;
+    let reply = reply.map_err(|fault| fault.to_string())?;
     match reply.status {
         200 => Ok(Bytes::copy_from_slice(reply.body.as_bytes())),
         status => Err(format!("it answered with status {status}")),

@@ -245,3 +245,22 @@ fn each_of_300_subscribers_gets_each_content_once_and_signed() {
     engine.stop();
     assert_eq!(subscriber.backend.violations(), [""; 0]);
 }
+
+/// A reply is read up to the time-out; a challenge that has come by then is an answer.
+#[test]
+fn a_challenge_is_an_answer_although_the_body_does_not_end() {
+    let callback = StrictBackend::answering(|request| {
+        let question = Question::of(request);
+        let challenge = question.get("hub.challenge").unwrap_or_default();
+        format!("HTTP/1.1 200 X\r\nContent-Length: 999\r\n\r\n{challenge}").into_bytes()
+    });
+    allow(callback.port());
+    let place = Place::new("{ timeout: 300ms }");
+    let engine = place.run();
+    for number in 1..=5 {
+        let url = format!("http://127.0.0.1:{}/{number}", callback.port());
+        place.subscribe(&url, &[]);
+        wait_for_subscriptions(&engine, number);
+    }
+    engine.stop();
+}

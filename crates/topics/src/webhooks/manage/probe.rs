@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use access::webhook_signer;
 use bytes::Bytes;
-use component::handler::{Call, Services, until};
+use component::handler::{Call, Services};
 use message::{Fault, Headers, Kind, Origin, Reply};
 use serde_json::{Value, json};
 
@@ -125,7 +125,7 @@ impl Managed {
         let signed = (&*id, now_ms(services) / 1000, body);
         let mut headers = Headers::new();
         axway::name_subscription(subscription, (of.0, self.topic.epoch()), &mut headers);
-        let request = post::probe(of, (headers, signed), &outgoing);
+        let request = post::probe(of, (headers, signed), &outgoing).await;
         let start = services.now();
         let deadline = start + self.terms.timeout.min(TIME_MAX);
         let call = Call {
@@ -135,15 +135,15 @@ impl Managed {
             ..Call::new(&outgoing.forward, &request, "webhook")
         };
         let at_ms = now_ms(services);
-        let replied = until(Some(deadline), services, services.call(call)).await;
+        // The call ends with its deadline. Dropped here it could not say what has come until then.
+        let replied = services.call(call).await;
         let took = services.now().saturating_duration_since(start);
         let (reply, shown) = match replied {
-            Some(Ok(reply)) => {
+            Ok(reply) => {
                 let shown = redacted(reply.body.as_bytes(), &outgoing.secrets);
                 (Some(reply), shown)
             }
-            Some(Err(fault)) => (None, redacted(fault.detail.as_bytes(), &[])),
-            None => (None, "time-out".into()),
+            Err(fault) => (None, redacted(fault.detail.as_bytes(), &[])),
         };
         let status = reply.as_ref().map(|it| it.status);
         let attempt = Attempt {

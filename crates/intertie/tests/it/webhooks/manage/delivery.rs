@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use serde_json::{Value, json};
-use testkit::Response;
+use testkit::{Response, StrictBackend};
 
 use super::super::{Sink, id, reload, text};
 use super::{ANN, Ask, KEY, Managed, OTHER_KEY, kill, parsed, text_of, wait_long};
@@ -477,5 +477,29 @@ fn a_throttle_spreads_requests_from_the_change_on() {
     sink.wait_for(12);
     let took = start.elapsed();
     assert!(took >= std::time::Duration::from_millis(490), "{took:?}");
+    managed.stop();
+}
+
+/// The body of a reply may go on for ever: it is cut at the time-out, with what has come by then.
+#[test]
+fn a_reply_whose_body_does_not_end_answers_challenges_and_tests() {
+    let receiver = StrictBackend::answering(|received| {
+        let body: Value = serde_json::from_slice(&received.body).unwrap();
+        let challenge = body["challenge"].as_str().unwrap_or("ok");
+        format!("HTTP/1.1 200 X\r\nContent-Length: 9999\r\n\r\n{challenge}").into_bytes()
+    });
+    let mut managed = Managed::new(&[receiver.port()], "timeout: 300ms", "");
+    let url = format!("http://127.0.0.1:{}/hook", receiver.port());
+    for _ in 0..5 {
+        let made = managed.create(ANN, &json!({ "url": url }));
+        let id = text_of(&made, "id");
+        managed.wait_until(id, "active");
+        let tested = managed.act(ANN, id, "test");
+        let answer = parsed(&tested);
+        assert_eq!(
+            (&answer["accepted"], &answer["status"]),
+            (&json!(true), &json!(200))
+        );
+    }
     managed.stop();
 }
