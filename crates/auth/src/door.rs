@@ -233,8 +233,7 @@ impl AccessDoor {
             let rejection = Rejection::Invalid("denied");
             return Err(self.reject(entry, rejection, Some(&caller), head));
         }
-        // In a log or a header it would be something else than a name.
-        if caller.id.chars().any(char::is_control) {
+        if !caller.is_printable() {
             let rejection = Rejection::Invalid("control_character_in_id");
             return Err(self.reject(entry, rejection, None, head));
         }

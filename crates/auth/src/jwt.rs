@@ -197,12 +197,11 @@ impl JwtWay {
             }
         };
         drop(verifier);
-        let holder = known.0.holder();
         let shown = (head, services);
-        if let Err(rejection) = self.possession.confirm(holder, credential, shown) {
+        if let Err(rejection) = self.possession.confirm(known.holder(), credential, shown) {
             return Ok(Err(rejection));
         }
-        let caller = known.1.clone();
+        let caller = known.into_made();
         Ok(caller.map(Into::into).ok_or(Rejection::Invalid("no_id")))
     }
 

@@ -42,6 +42,9 @@ pub struct Caller {
     pub expires: Option<u64>,
     /// What may revoke the credential, if anything does.
     pub revocable: Option<Arc<dyn Revocable>>,
+    /// Whether the id has no control characters. It is looked at for each request, and the id lies
+    /// elsewhere in memory.
+    is_printable: bool,
     /// Everything that the credential claims: a JSON object.
     claims: Value,
     /// What `$auth` shows, made when an expression first asks for it.
@@ -54,9 +57,11 @@ impl Caller {
     /// A caller without scopes and plan, whose credential does not expire.
     #[must_use]
     pub fn new(way: &Arc<str>, id: impl Into<Arc<str>>, claims: Value) -> Self {
+        let id = id.into();
         Self {
             way: Arc::clone(way),
-            id: id.into(),
+            is_printable: !id.chars().any(char::is_control),
+            id,
             scopes: Vec::new(),
             plan: None,
             expires: None,
@@ -71,6 +76,13 @@ impl Caller {
     #[must_use]
     pub fn of(request: &Request) -> Option<&Self> {
         request.caller.as_deref()?.downcast_ref()
+    }
+
+    /// Whether the id may stand in logs and headers: a line break would make something else of
+    /// them.
+    #[must_use]
+    pub fn is_printable(&self) -> bool {
+        self.is_printable
     }
 
     /// Everything that the credential claims: a JSON object.

@@ -24,13 +24,13 @@ pub(super) struct TokenCache<T> {
 
 #[derive(Debug)]
 struct Entry<T> {
-    known: Rc<T>,
+    known: T,
     /// From when on it is refused, in seconds since 1970.
     expires: u64,
     is_used: bool,
 }
 
-impl<T> TokenCache<T> {
+impl<T: Clone> TokenCache<T> {
     /// An empty one, which keeps at most about so many bytes.
     pub fn new(bytes_max: usize) -> Self {
         Self {
@@ -45,13 +45,13 @@ impl<T> TokenCache<T> {
     /// What a token has been verified to be, by the keys of this generation, when it has not
     /// expired since. With newer keys it forgets everything: one of the old ones may have been
     /// withdrawn.
-    pub fn get(&mut self, token: &[u8], generation: u64, now: u64) -> Option<Rc<T>> {
+    pub fn get(&mut self, token: &[u8], generation: u64, now: u64) -> Option<T> {
         if !self.is_of(generation) {
             return None;
         }
         let entry = self.tokens.get_mut(token)?;
         entry.is_used = true;
-        (now < entry.expires).then(|| Rc::clone(&entry.known))
+        (now < entry.expires).then(|| entry.known.clone())
     }
 
     /// Remembers a token that has been verified by the keys of this generation.
@@ -59,7 +59,7 @@ impl<T> TokenCache<T> {
         &mut self,
         token: &[u8],
         (generation, now): (u64, u64),
-        (known, expires): (&Rc<T>, u64),
+        (known, expires): (&T, u64),
     ) {
         let cost = cost(token);
         if !self.is_of(generation) || cost > self.bytes_max || self.tokens.contains_key(token) {
@@ -72,7 +72,7 @@ impl<T> TokenCache<T> {
         self.bytes += cost;
         self.order.push_back(Rc::clone(&key));
         let entry = Entry {
-            known: Rc::clone(known),
+            known: known.clone(),
             expires,
             is_used: false,
         };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use super::cache::TokenCache;
-use super::{Refused, Rules, Snapshot, Verified, verify};
+use super::{Holder, Refused, Rules, Snapshot, verify};
 
 /// Verifies tokens by rules that never change, and remembers those that it has verified. Each way
 /// of a plan has its own on each worker: what is right by one way's rules may be wrong by
@@ -16,10 +16,33 @@ use super::{Refused, Rules, Snapshot, Verified, verify};
 #[derive(Debug)]
 pub struct Verifier<T> {
     rules: Arc<Rules>,
-    cache: TokenCache<(Verified, T)>,
+    cache: TokenCache<Known<T>>,
 }
 
-impl<T> Verifier<T> {
+/// What is kept of a token that has been verified. It lies in the table itself: with more tokens
+/// than the caches of a processor hold, each step to another place in memory is a wait.
+#[derive(Clone, Debug)]
+pub struct Known<T> {
+    /// Most tokens are those of bearers.
+    holder: Option<Rc<Holder>>,
+    made: T,
+}
+
+impl<T> Known<T> {
+    /// To whom the token belongs: what the caller has to show of itself.
+    #[must_use]
+    pub fn holder(&self) -> Holder {
+        self.holder.as_deref().copied().unwrap_or_default()
+    }
+
+    /// What was made of the claims. Nobody may act on it before [`Holder::confirm`].
+    #[must_use]
+    pub fn into_made(self) -> T {
+        self.made
+    }
+}
+
+impl<T: Clone> Verifier<T> {
     /// One that has seen no token. It keeps at most about so many bytes of tokens.
     #[must_use]
     pub fn new(rules: Arc<Rules>, cache_bytes_max: usize) -> Self {
@@ -30,8 +53,7 @@ impl<T> Verifier<T> {
     }
 
     /// Verifies a token by these keys, and makes a `T` of the claims and the expiry of one that was
-    /// not known. Nobody may act on it before [`Verified::confirm`]. `now` is in seconds since
-    /// 1970.
+    /// not known. `now` is in seconds since 1970.
     ///
     /// # Errors
     /// As [`verify`].
@@ -41,21 +63,24 @@ impl<T> Verifier<T> {
         keys: &Snapshot,
         now: u64,
         make: impl FnOnce(&Map<String, Value>, u64) -> T,
-    ) -> Result<Rc<(Verified, T)>, Refused> {
+    ) -> Result<Known<T>, Refused> {
         if let Some(known) = self.known(token, keys, now) {
             return Ok(known);
         }
         let generation = keys.generation();
         let verified = verify(token, keys.keys(), &self.rules, now)?;
         let expires = verified.expires();
-        let made = make(verified.claims(), expires);
-        let known = Rc::new((verified, made));
+        let holder = verified.holder();
+        let known = Known {
+            holder: (holder != Holder::default()).then(|| Rc::new(holder)),
+            made: make(verified.claims(), expires),
+        };
         self.cache.put(token, (generation, now), (&known, expires));
         Ok(known)
     }
 
     /// What is known of a token that has been verified by these keys.
-    pub fn known(&mut self, token: &[u8], keys: &Snapshot, now: u64) -> Option<Rc<(Verified, T)>> {
+    pub fn known(&mut self, token: &[u8], keys: &Snapshot, now: u64) -> Option<Known<T>> {
         self.cache.get(token, keys.generation(), now)
     }
 

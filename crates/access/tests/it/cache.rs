@@ -1,8 +1,9 @@
 //! Tokens that have been verified before.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
-use access::jwt::{Audience, KeySet, Presented, Refused, Rules, Snapshot, Verifier};
+use access::jwt::{Audience, KeySet, Refused, Rules, Snapshot, Verifier};
 use serde_json::json;
 
 use crate::attacks::rules;
@@ -15,8 +16,27 @@ fn token(subject: &str, seconds: u64) -> String {
     issuer().token(header, &claims(changes), Signer::Ed)
 }
 
-fn verifier(bytes: usize) -> Verifier<()> {
-    Verifier::new(Arc::new(rules()), bytes)
+/// Who it is, and when the token expires.
+type Made = Rc<(String, u64)>;
+
+struct Tokens(Verifier<Made>);
+
+impl Tokens {
+    fn new(rules: Rules, bytes: usize) -> Self {
+        Self(Verifier::new(Arc::new(rules), bytes))
+    }
+
+    fn verify(&mut self, token: &[u8], keys: &Snapshot, now: u64) -> Result<Made, Refused> {
+        let verified = self.0.verify(token, keys, now, |claims, end| {
+            let subject = claims["sub"].as_str().unwrap();
+            Rc::new((subject.to_owned(), end))
+        });
+        verified.map(|known| known.into_made())
+    }
+}
+
+fn verifier(bytes: usize) -> Tokens {
+    Tokens::new(rules(), bytes)
 }
 
 #[test]
@@ -24,25 +44,22 @@ fn a_token_is_remembered_whole_until_it_expires() {
     let (mut verifier, keys) = (verifier(100_000), Snapshot::new(issuer().keys()));
     let alice = token("alice", 60);
     let verified = verifier
-        .verify(alice.as_bytes(), &keys, NOW, |_, _| ())
+        .verify(alice.as_bytes(), &keys, NOW)
         .unwrap();
-    assert_eq!(
-        verified.0.confirm(Presented::BEARER).unwrap()["sub"],
-        "alice"
-    );
-    let end = verified.0.expires();
+    let (ref subject, end) = *verified;
+    assert_eq!(subject, "alice");
     let again = verifier
-        .verify(alice.as_bytes(), &keys, end - 1, |_, _| ())
+        .verify(alice.as_bytes(), &keys, end - 1)
         .unwrap();
-    assert!(std::rc::Rc::ptr_eq(&verified, &again));
-    let late = verifier.verify(alice.as_bytes(), &keys, end, |_, _| ());
+    assert!(Rc::ptr_eq(&verified, &again));
+    let late = verifier.verify(alice.as_bytes(), &keys, end);
     assert_eq!(late.err(), Some(Refused::Expired));
     for cut in 0..alice.len() {
-        let part = verifier.verify(&alice.as_bytes()[..cut], &keys, NOW, |_, _| ());
+        let part = verifier.verify(&alice.as_bytes()[..cut], &keys, NOW);
         assert!(part.is_err(), "{cut}");
     }
     assert_eq!(
-        verifier.remembered(),
+        verifier.0.remembered(),
         1,
         "what is refused is not remembered"
     );
@@ -54,24 +71,24 @@ fn a_key_that_is_withdrawn_takes_its_tokens_along() {
     let alice = token("alice", 60);
     assert!(
         verifier
-            .verify(alice.as_bytes(), &keys, NOW, |_, _| ())
+            .verify(alice.as_bytes(), &keys, NOW)
             .is_ok()
     );
     let without = issuer().keys().keys().to_vec();
     let without = without.into_iter().filter(|it| it.id() != Some("ed"));
     let newer = Snapshot::new(KeySet::of(without.collect()));
-    let refused = verifier.verify(alice.as_bytes(), &newer, NOW, |_, _| ());
+    let refused = verifier.verify(alice.as_bytes(), &newer, NOW);
     assert_eq!(refused.err(), Some(Refused::UnknownKey));
     // A request that began before judges by the old keys, and leaves nothing behind.
     assert!(
         verifier
-            .verify(alice.as_bytes(), &keys, NOW, |_, _| ())
+            .verify(alice.as_bytes(), &keys, NOW)
             .is_ok()
     );
-    assert_eq!(verifier.remembered(), 0);
+    assert_eq!(verifier.0.remembered(), 0);
     assert!(
         verifier
-            .verify(alice.as_bytes(), &newer, NOW, |_, _| ())
+            .verify(alice.as_bytes(), &newer, NOW)
             .is_err()
     );
 }
@@ -82,10 +99,10 @@ fn each_way_has_its_own_tokens() {
     let keys = Snapshot::new(issuer().keys());
     let other = Audience::OneOf(vec!["somebody else".to_owned()]);
     let others = Rules::new(vec![crate::issuer::ISSUER.to_owned()], other);
-    let (mut ours, mut theirs) = (verifier(100_000), Verifier::new(Arc::new(others), 100_000));
+    let (mut ours, mut theirs) = (verifier(100_000), Tokens::new(others, 100_000));
     let alice = token("alice", 60);
-    assert!(ours.verify(alice.as_bytes(), &keys, NOW, |_, _| ()).is_ok());
-    let refused = theirs.verify(alice.as_bytes(), &keys, NOW, |_, _| ());
+    assert!(ours.verify(alice.as_bytes(), &keys, NOW).is_ok());
+    let refused = theirs.verify(alice.as_bytes(), &keys, NOW);
     assert_eq!(refused.err(), Some(Refused::Audience));
 }
 
@@ -95,22 +112,22 @@ fn it_has_a_bound_and_keeps_what_is_used() {
     let used = token("used", 600);
     let mut verifier = verifier(used.len() * 8 * 10);
     let first = verifier
-        .verify(used.as_bytes(), &keys, NOW, |_, _| ())
+        .verify(used.as_bytes(), &keys, NOW)
         .unwrap();
     for number in 0..50 {
         let other = token(&format!("{number:04}"), 600);
         verifier
-            .verify(other.as_bytes(), &keys, NOW, |_, _| ())
+            .verify(other.as_bytes(), &keys, NOW)
             .unwrap();
         let again = verifier
-            .verify(used.as_bytes(), &keys, NOW, |_, _| ())
+            .verify(used.as_bytes(), &keys, NOW)
             .unwrap();
-        assert!(std::rc::Rc::ptr_eq(&first, &again), "after {number}");
-        assert!(verifier.remembered() <= 10);
+        assert!(Rc::ptr_eq(&first, &again), "after {number}");
+        assert!(verifier.0.remembered() <= 10);
     }
-    assert!(verifier.remembered() >= 8);
-    verifier.forget();
-    assert_eq!(verifier.remembered(), 0);
+    assert!(verifier.0.remembered() >= 8);
+    verifier.0.forget();
+    assert_eq!(verifier.0.remembered(), 0);
 }
 
 #[test]
@@ -121,9 +138,9 @@ fn what_does_not_fit_at_all_is_verified_each_time() {
     for _ in 0..2 {
         assert!(
             verifier
-                .verify(alice.as_bytes(), &keys, NOW, |_, _| ())
+                .verify(alice.as_bytes(), &keys, NOW)
                 .is_ok()
         );
-        assert_eq!(verifier.remembered(), 0);
+        assert_eq!(verifier.0.remembered(), 0);
     }
 }
