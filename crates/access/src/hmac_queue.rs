@@ -26,13 +26,13 @@ const BLOCK: usize = 64;
 /// The bytes of a tag.
 const TAG: usize = 32;
 /// Fewer messages than this are faster one after the other.
-const TOGETHER_MIN: usize = 4;
+const BATCH_MIN: usize = 4;
 /// How large the bodies are that wait for others.
-const TOGETHER_BYTES: RangeInclusive<usize> = 2 << 10..=64 << 10;
+const BODY_BYTES: RangeInclusive<usize> = 2 << 10..=64 << 10;
 /// When messages wait for no others: as many bytes take about 40 microseconds, and beyond so many
 /// messages none gets cheaper.
-const BYTES_MAX: usize = 128 << 10;
-const COUNT_MAX: usize = 32;
+const BATCH_BYTES: usize = 128 << 10;
+const BATCH_COUNT: usize = 32;
 
 /// A tag of HMAC-SHA256.
 pub type Tag = [u8; TAG];
@@ -91,8 +91,8 @@ impl HmacKey {
 /// The messages of one thread that are signed together.
 #[derive(Debug, Default)]
 pub struct HmacQueue {
-    /// The round that the next message joins, if it is waited for.
-    open: RefCell<Weak<Round>>,
+    /// The batch that the next message joins, if it is waited for.
+    open: RefCell<Weak<Batch>>,
 }
 
 impl HmacQueue {
@@ -100,21 +100,21 @@ impl HmacQueue {
     /// thread bring before this one is polled for the second time. Small messages are not worth
     /// that, and large ones would hold up everything else.
     pub fn sign(&self, key: &Arc<HmacKey>, start: &str, body: &Bytes) -> Signing {
-        if !TOGETHER_BYTES.contains(&body.len()) {
+        if !BODY_BYTES.contains(&body.len()) {
             return Signing(Progress::Signed(key.sign(&[start.as_bytes(), body])));
         }
         let mut open = self.open.borrow_mut();
-        let round = match open.upgrade().filter(|it| it.is_open()) {
-            Some(round) => round,
+        let batch = match open.upgrade().filter(|it| it.is_open()) {
+            Some(batch) => batch,
             None => {
-                let round = Rc::default();
-                *open = Rc::downgrade(&round);
-                round
+                let batch = Rc::default();
+                *open = Rc::downgrade(&batch);
+                batch
             }
         };
         Signing(Progress::Waiting {
-            at: round.join(Job::new(key, start, body)),
-            round,
+            at: batch.join(QueuedMessage::new(key, start, body)),
+            batch,
             is_polled: false,
         })
     }
@@ -129,8 +129,8 @@ pub struct Signing(Progress);
 enum Progress {
     Signed(Tag),
     Waiting {
-        round: Rc<Round>,
-        /// Its place in the round.
+        batch: Rc<Batch>,
+        /// Its place in the batch.
         at: usize,
         is_polled: bool,
     },
@@ -147,43 +147,43 @@ impl Future for Signing {
                 context.waker().wake_by_ref();
                 Poll::Pending
             }
-            Progress::Waiting { round, at, .. } => Poll::Ready(round.tag(*at)),
+            Progress::Waiting { batch, at, .. } => Poll::Ready(batch.tag(*at)),
         }
     }
 }
 
 /// Messages that are signed together.
 #[derive(Debug, Default)]
-struct Round {
-    jobs: RefCell<Vec<Job>>,
+struct Batch {
+    messages: RefCell<Vec<QueuedMessage>>,
     /// How large their bodies are together.
     bytes: Cell<usize>,
     tags: OnceCell<Vec<Tag>>,
 }
 
-impl Round {
+impl Batch {
     /// Whether others may join: lanes are filled as long as that takes little time.
     fn is_open(&self) -> bool {
-        let count = self.jobs.borrow().len();
-        let is_enough = self.bytes.get() >= BYTES_MAX || count >= COUNT_MAX;
+        let count = self.messages.borrow().len();
+        let is_enough = self.bytes.get() >= BATCH_BYTES || count >= BATCH_COUNT;
         self.tags.get().is_none() && !(is_enough && count.is_multiple_of(lane_width()))
     }
 
     /// Adds a message: its place among the tags.
-    fn join(&self, job: Job) -> usize {
-        self.bytes.set(self.bytes.get() + job.body.len());
-        let mut jobs = self.jobs.borrow_mut();
-        jobs.push(job);
-        jobs.len() - 1
+    fn join(&self, message: QueuedMessage) -> usize {
+        self.bytes.set(self.bytes.get() + message.body.len());
+        let mut messages = self.messages.borrow_mut();
+        messages.push(message);
+        messages.len() - 1
     }
 
     fn tag(&self, at: usize) -> Tag {
-        self.tags.get_or_init(|| tags(&self.jobs.take()))[at]
+        self.tags.get_or_init(|| tags(&self.messages.take()))[at]
     }
 }
 
 /// A message with its key.
-struct Job {
+struct QueuedMessage {
     key: Arc<HmacKey>,
     /// The first block of the inner hash, and the start of the message behind it.
     start: Vec<u8>,
@@ -191,13 +191,13 @@ struct Job {
 }
 
 /// Without the key.
-impl fmt::Debug for Job {
+impl fmt::Debug for QueuedMessage {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("Job")
+        formatter.write_str("QueuedMessage")
     }
 }
 
-impl Job {
+impl QueuedMessage {
     fn new(key: &Arc<HmacKey>, start: &str, body: &Bytes) -> Self {
         Self {
             key: Arc::clone(key),
@@ -205,55 +205,56 @@ impl Job {
             body: body.clone(),
         }
     }
+
+    fn sign_alone(&self) -> Tag {
+        self.key.sign(&[&self.start[BLOCK..], &self.body])
+    }
 }
 
 /// The tags of messages.
-fn tags(jobs: &[Job]) -> Vec<Tag> {
-    if jobs.len() >= TOGETHER_MIN && is_right() {
-        return together(jobs);
+fn tags(messages: &[QueuedMessage]) -> Vec<Tag> {
+    if messages.len() >= BATCH_MIN && passes_self_test() {
+        return sign_batch(messages);
     }
-    let alone = |job: &Job| job.key.sign(&[&job.start[BLOCK..], &job.body]);
-    jobs.iter().map(alone).collect()
+    messages.iter().map(QueuedMessage::sign_alone).collect()
 }
 
-fn together(jobs: &[Job]) -> Vec<Tag> {
-    let inner = jobs
-        .iter()
-        .map(|job| Message::prefixed(&job.start, &job.body));
-    let inner: Vec<Message<'_>> = inner.collect();
-    let mut hashed = vec![[0; TAG]; jobs.len()];
+fn sign_batch(messages: &[QueuedMessage]) -> Vec<Tag> {
+    let inner = messages.iter();
+    let inner: Vec<Message<'_>> = inner
+        .map(|it| Message::prefixed(&it.start, &it.body))
+        .collect();
+    let mut hashed = vec![[0; TAG]; messages.len()];
     hash_messages(&inner, &mut hashed);
-    let blocks: Vec<[u8; BLOCK]> = jobs.iter().map(|job| job.key.padded().1).collect();
+    let blocks: Vec<[u8; BLOCK]> = messages.iter().map(|it| it.key.padded().1).collect();
     let outer = blocks.iter().zip(&hashed);
     let outer: Vec<Message<'_>> = outer
         .map(|(block, hashed)| Message::prefixed(block, hashed))
         .collect();
-    let mut tags = vec![[0; TAG]; jobs.len()];
+    let mut tags = vec![[0; TAG]; messages.len()];
     hash_messages(&outer, &mut tags);
     tags
 }
 
-/// Whether what hashes several messages at once on this processor does it rightly. There are as many
-/// ways as there are kinds of processors, and a test only runs that of its own.
-fn is_right() -> bool {
-    static IS_RIGHT: OnceLock<bool> = OnceLock::new();
-    *IS_RIGHT.get_or_init(|| {
+/// Whether the code that hashes several messages at once on this kind of processor gives the right
+/// tags. Tests have run that of their own processor only.
+fn passes_self_test() -> bool {
+    static PASSES: OnceLock<bool> = OnceLock::new();
+    *PASSES.get_or_init(|| {
         let bytes = Bytes::from("a text that is hashed ".repeat(30));
         // Equal lengths take another way than different ones.
         let lengths = |is_equal: bool| {
-            let count = 2 * COUNT_MAX;
+            let count = 2 * BATCH_COUNT;
             (0..count).map(move |at| if is_equal { 301 } else { 7 * at })
         };
         [false, true].into_iter().all(|is_equal| {
-            let jobs = lengths(is_equal).map(|length| {
+            let messages = lengths(is_equal).map(|length| {
                 let key = Arc::new(HmacKey::new(&bytes[..1 + length % 100]));
-                Job::new(&key, "1-2.3.", &bytes.slice(..length))
+                QueuedMessage::new(&key, "1-2.3.", &bytes.slice(..length))
             });
-            let jobs: Vec<Job> = jobs.collect();
-            let right = |job: &Job| job.key.sign(&[&job.start[BLOCK..], &job.body]);
-            together(&jobs)
-                .iter()
-                .eq(&jobs.iter().map(right).collect::<Vec<_>>())
+            let messages: Vec<QueuedMessage> = messages.collect();
+            let expected: Vec<Tag> = messages.iter().map(QueuedMessage::sign_alone).collect();
+            sign_batch(&messages) == expected
         })
     })
 }

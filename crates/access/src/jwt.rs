@@ -30,7 +30,7 @@ pub use key_source::{Fetch, KeySource, Lookup, Snapshot, Times, Waiter};
 pub use published_key::{PublishedKey, key_set_text};
 pub use seen::{SeenTokens, TokenHash};
 pub use signer::{Signer, SignerProblem, unique_id};
-pub use verifier::{Known, Verifier};
+pub use verifier::{CachedToken, Verifier};
 
 /// Why a token is refused. The caller is told only that it is invalid; this is for the log and for
 /// counters.

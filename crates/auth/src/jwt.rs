@@ -201,7 +201,7 @@ impl JwtWay {
         if let Err(rejection) = self.possession.confirm(known.holder(), credential, shown) {
             return Ok(Err(rejection));
         }
-        let caller = known.into_made();
+        let caller = known.into_value();
         Ok(caller.map(Into::into).ok_or(Rejection::Invalid("no_id")))
     }
 

@@ -9,12 +9,12 @@ fn poll(signing: &mut Signing) -> Poll<Tag> {
 
 #[test]
 fn this_processor_hashes_several_messages_rightly() {
-    assert!(is_right());
+    assert!(passes_self_test());
 }
 
 /// RFC 4231, test cases 2 and 6: a short key, and one that is longer than a block.
 #[test]
-fn published_examples_have_their_tags_alone_and_together() {
+fn published_examples_have_their_tags_alone_and_sign_batch() {
     let long = [0xaa; 131];
     for (key, message, tag) in [
         (
@@ -33,15 +33,17 @@ fn published_examples_have_their_tags_alone_and_together() {
         let (start, body) = message.split_at(5);
         let start = std::str::from_utf8(start).unwrap();
         let body = Bytes::from_static(body);
-        let jobs: Vec<Job> = (0..9).map(|_| Job::new(&key, start, &body)).collect();
-        for one in together(&jobs) {
+        let messages: Vec<QueuedMessage> = (0..9)
+            .map(|_| QueuedMessage::new(&key, start, &body))
+            .collect();
+        for one in sign_batch(&messages) {
             assert_eq!(crate::hex::encode(&one), tag);
         }
     }
 }
 
 #[test]
-fn messages_that_come_before_the_second_poll_are_signed_together() {
+fn messages_that_come_before_the_second_poll_are_signed_sign_batch() {
     let queue = HmacQueue::default();
     let key = Arc::new(HmacKey::new(b"key"));
     let body = Bytes::from(vec![b'x'; 5_000]);
@@ -53,7 +55,7 @@ fn messages_that_come_before_the_second_poll_are_signed_together() {
     assert_eq!(companions(&first), 3);
     assert_eq!(poll(&mut first), Poll::Ready(tag("1")));
     let late = sign("4");
-    assert_eq!(companions(&late), 1, "the first round is over");
+    assert_eq!(companions(&late), 1, "the first batch is over");
     for (signing, start) in [(&mut second, "2"), (&mut third, "3")] {
         assert!(poll(signing).is_pending());
         assert_eq!(poll(signing), Poll::Ready(tag(start)));
@@ -64,7 +66,7 @@ fn messages_that_come_before_the_second_poll_are_signed_together() {
 fn companions(signing: &Signing) -> usize {
     match &signing.0 {
         Progress::Signed(_) => 1,
-        Progress::Waiting { round, .. } => Rc::strong_count(round),
+        Progress::Waiting { batch, .. } => Rc::strong_count(batch),
     }
 }
 
@@ -75,9 +77,9 @@ fn a_round_that_has_enough_is_closed_when_its_lanes_are_full() {
     for size in [0, 1 << 10, 2 << 10, 20_000, 60_000, 64 << 10, 100_000] {
         let body = Bytes::from(vec![b'x'; size]);
         let all: Vec<Signing> = (0..200).map(|_| queue.sign(&key, "", &body)).collect();
-        let most = match TOGETHER_BYTES.contains(&size) {
-            true => COUNT_MAX
-                .min(BYTES_MAX.div_ceil(size))
+        let most = match BODY_BYTES.contains(&size) {
+            true => BATCH_COUNT
+                .min(BATCH_BYTES.div_ceil(size))
                 .next_multiple_of(lane_width()),
             false => 1,
         };

@@ -16,19 +16,19 @@ use super::{Holder, Refused, Rules, Snapshot, verify};
 #[derive(Debug)]
 pub struct Verifier<T> {
     rules: Arc<Rules>,
-    cache: TokenCache<Known<T>>,
+    cache: TokenCache<CachedToken<T>>,
 }
 
 /// What is kept of a token that has been verified. It lies in the table itself: with more tokens
 /// than the caches of a processor hold, each step to another place in memory is a wait.
 #[derive(Clone, Debug)]
-pub struct Known<T> {
+pub struct CachedToken<T> {
     /// Most tokens are those of bearers.
     holder: Option<Rc<Holder>>,
-    made: T,
+    value: T,
 }
 
-impl<T> Known<T> {
+impl<T> CachedToken<T> {
     /// To whom the token belongs: what the caller has to show of itself.
     #[must_use]
     pub fn holder(&self) -> Holder {
@@ -37,8 +37,8 @@ impl<T> Known<T> {
 
     /// What was made of the claims. Nobody may act on it before [`Holder::confirm`].
     #[must_use]
-    pub fn into_made(self) -> T {
-        self.made
+    pub fn into_value(self) -> T {
+        self.value
     }
 }
 
@@ -63,7 +63,7 @@ impl<T: Clone> Verifier<T> {
         keys: &Snapshot,
         now: u64,
         make: impl FnOnce(&Map<String, Value>, u64) -> T,
-    ) -> Result<Known<T>, Refused> {
+    ) -> Result<CachedToken<T>, Refused> {
         if let Some(known) = self.known(token, keys, now) {
             return Ok(known);
         }
@@ -71,16 +71,16 @@ impl<T: Clone> Verifier<T> {
         let verified = verify(token, keys.keys(), &self.rules, now)?;
         let expires = verified.expires();
         let holder = verified.holder();
-        let known = Known {
+        let known = CachedToken {
             holder: (holder != Holder::default()).then(|| Rc::new(holder)),
-            made: make(verified.claims(), expires),
+            value: make(verified.claims(), expires),
         };
         self.cache.put(token, (generation, now), (&known, expires));
         Ok(known)
     }
 
     /// What is known of a token that has been verified by these keys.
-    pub fn known(&mut self, token: &[u8], keys: &Snapshot, now: u64) -> Option<Known<T>> {
+    pub fn known(&mut self, token: &[u8], keys: &Snapshot, now: u64) -> Option<CachedToken<T>> {
         self.cache.get(token, keys.generation(), now)
     }
 

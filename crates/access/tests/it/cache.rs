@@ -31,7 +31,7 @@ impl Tokens {
             let subject = claims["sub"].as_str().unwrap();
             Rc::new((subject.to_owned(), end))
         });
-        verified.map(|known| known.into_made())
+        verified.map(|known| known.into_value())
     }
 }
 
@@ -43,14 +43,10 @@ fn verifier(bytes: usize) -> Tokens {
 fn a_token_is_remembered_whole_until_it_expires() {
     let (mut verifier, keys) = (verifier(100_000), Snapshot::new(issuer().keys()));
     let alice = token("alice", 60);
-    let verified = verifier
-        .verify(alice.as_bytes(), &keys, NOW)
-        .unwrap();
+    let verified = verifier.verify(alice.as_bytes(), &keys, NOW).unwrap();
     let (ref subject, end) = *verified;
     assert_eq!(subject, "alice");
-    let again = verifier
-        .verify(alice.as_bytes(), &keys, end - 1)
-        .unwrap();
+    let again = verifier.verify(alice.as_bytes(), &keys, end - 1).unwrap();
     assert!(Rc::ptr_eq(&verified, &again));
     let late = verifier.verify(alice.as_bytes(), &keys, end);
     assert_eq!(late.err(), Some(Refused::Expired));
@@ -69,28 +65,16 @@ fn a_token_is_remembered_whole_until_it_expires() {
 fn a_key_that_is_withdrawn_takes_its_tokens_along() {
     let (mut verifier, keys) = (verifier(100_000), Snapshot::new(issuer().keys()));
     let alice = token("alice", 60);
-    assert!(
-        verifier
-            .verify(alice.as_bytes(), &keys, NOW)
-            .is_ok()
-    );
+    assert!(verifier.verify(alice.as_bytes(), &keys, NOW).is_ok());
     let without = issuer().keys().keys().to_vec();
     let without = without.into_iter().filter(|it| it.id() != Some("ed"));
     let newer = Snapshot::new(KeySet::of(without.collect()));
     let refused = verifier.verify(alice.as_bytes(), &newer, NOW);
     assert_eq!(refused.err(), Some(Refused::UnknownKey));
     // A request that began before judges by the old keys, and leaves nothing behind.
-    assert!(
-        verifier
-            .verify(alice.as_bytes(), &keys, NOW)
-            .is_ok()
-    );
+    assert!(verifier.verify(alice.as_bytes(), &keys, NOW).is_ok());
     assert_eq!(verifier.0.remembered(), 0);
-    assert!(
-        verifier
-            .verify(alice.as_bytes(), &newer, NOW)
-            .is_err()
-    );
+    assert!(verifier.verify(alice.as_bytes(), &newer, NOW).is_err());
 }
 
 /// The rules of one way say nothing about another's tokens, whatever both remember.
@@ -111,17 +95,11 @@ fn it_has_a_bound_and_keeps_what_is_used() {
     let keys = Snapshot::new(issuer().keys());
     let used = token("used", 600);
     let mut verifier = verifier(used.len() * 8 * 10);
-    let first = verifier
-        .verify(used.as_bytes(), &keys, NOW)
-        .unwrap();
+    let first = verifier.verify(used.as_bytes(), &keys, NOW).unwrap();
     for number in 0..50 {
         let other = token(&format!("{number:04}"), 600);
-        verifier
-            .verify(other.as_bytes(), &keys, NOW)
-            .unwrap();
-        let again = verifier
-            .verify(used.as_bytes(), &keys, NOW)
-            .unwrap();
+        verifier.verify(other.as_bytes(), &keys, NOW).unwrap();
+        let again = verifier.verify(used.as_bytes(), &keys, NOW).unwrap();
         assert!(Rc::ptr_eq(&first, &again), "after {number}");
         assert!(verifier.0.remembered() <= 10);
     }
@@ -136,11 +114,7 @@ fn what_does_not_fit_at_all_is_verified_each_time() {
     let mut verifier = verifier(100);
     let alice = token("alice", 60);
     for _ in 0..2 {
-        assert!(
-            verifier
-                .verify(alice.as_bytes(), &keys, NOW)
-                .is_ok()
-        );
+        assert!(verifier.verify(alice.as_bytes(), &keys, NOW).is_ok());
         assert_eq!(verifier.0.remembered(), 0);
     }
 }
