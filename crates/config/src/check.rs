@@ -131,7 +131,14 @@ impl Walk<'_> {
                 self.wrong_type(node, &words, &first);
             }
             [only] => self.object(node, only),
-            several => self.best_of(node, several),
+            several => match several.iter().all(|branch| !allowed(branch).is_empty()) {
+                // The values of an enumeration that may also be left out.
+                true => {
+                    let values = several.iter().flat_map(|branch| allowed(branch));
+                    self.choice(node, &values.collect::<Vec<_>>());
+                }
+                false => self.best_of(node, several),
+            },
         }
     }
 

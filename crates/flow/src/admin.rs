@@ -29,10 +29,10 @@ pub(crate) struct AdminConfig {
     /// way. The default, and `none`, is everybody who reaches the port.
     #[allow(dead_code, reason = "read from the tree, with the ways")]
     view: Option<AnyValue>,
-    /// Who may change something (`POST /reload`, `POST` and `DELETE /deny`): the name of a way
-    /// under `engine.auth`, a mapping as under `auth`, or a condition over `$auth` that must hold
-    /// for callers who may also view. Without it nobody may; `none` is everybody who reaches the
-    /// port.
+    /// Who may change something (`POST /reload`, `POST /webhooks/...`, `POST` and `DELETE /deny`):
+    /// the name of a way under `engine.auth`, a mapping as under `auth`, or a condition over
+    /// `$auth` that must hold for callers who may also view. Without it nobody may; `none` is
+    /// everybody who reaches the port.
     #[allow(dead_code, reason = "read from the tree, with the ways")]
     operate: Option<AnyValue>,
     /// Further names by which programs reach the port, without ports, such as

@@ -39,6 +39,16 @@ pub struct Moment {
     pub at: Duration,
 }
 
+impl Moment {
+    /// When a lease of so many seconds ends that begins now, in seconds since 1970: not before it
+    /// is over.
+    fn lease_end(self, lease: u64) -> u64 {
+        let begun = u64::from(self.wall.subsec_nanos() > 0);
+        let now = self.wall.as_secs().saturating_add(begun);
+        now.saturating_add(lease)
+    }
+}
+
 /// What a hub goes by.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -278,9 +288,7 @@ impl Hub {
             return Restored::Over;
         };
         // Leases do not grow when the clock is put back.
-        let expires = record
-            .expires
-            .min(now.wall.as_secs().saturating_add(self.settings.lease_max));
+        let expires = record.expires.min(now.lease_end(self.settings.lease_max));
         if expires <= now.wall.as_secs() {
             return Restored::Over;
         }
@@ -561,7 +569,7 @@ impl Hub {
             callback: entry.callback.clone(),
             secret,
             caller: owner,
-            expires: now.wall.as_secs().saturating_add(lease),
+            expires: now.lease_end(lease),
             version,
         };
         self.changes.push(Change::Put(Record {

@@ -19,6 +19,7 @@ struct Server {
     body: Option<ByteSize>,
     #[serde(default)]
     level: Level,
+    shade: Option<Shade>,
     tags: Option<Vec<String>>,
     nested: Option<Nested>,
 }
@@ -29,6 +30,16 @@ enum Level {
     #[default]
     Info,
     Debug,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+enum Shade {
+    /// As blood.
+    Red,
+    /// As the sky.
+    Blue,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -91,6 +102,17 @@ fn all_problems_are_told_with_their_places_and_hints() {
         "1:1 IT0113 `name` is missing | -",
     ];
     assert_eq!(problems, expected);
+}
+
+#[test]
+fn all_values_of_an_enumeration_that_may_be_left_out_are_named() {
+    let (_, problems) = decode_text("name: a\nport: 1\nshade: blu\n");
+    let expected = "3:8 IT0114 `blu` is not one of `red`, `blue` | did you mean `blue`?";
+    assert_eq!(problems, [expected]);
+    for (text, is_there) in [("shade: null", false), ("shade: blue", true)] {
+        let (server, _) = decode_text(&format!("name: a\nport: 1\n{text}\n"));
+        assert_eq!(server.unwrap().shade.is_some(), is_there);
+    }
 }
 
 #[test]

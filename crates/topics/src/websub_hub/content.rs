@@ -65,7 +65,15 @@ impl ContentHandler {
         let hub = hub.ok_or_else(access::nothing)?;
         let latest = self.0.topic.log()?.latest();
         let mut reply = match &latest {
-            Some(event) => content(hub, event),
+            Some(event) => {
+                let tag = format!("\"{}\"", event.id);
+                let mut reply = match has_already(&request, &tag) {
+                    true => Reply::new(304),
+                    false => content(hub, event),
+                };
+                reply.headers.append("ETag", tag);
+                reply
+            }
             // Subscribers find the hub before there is anything.
             None => Reply::new(204),
         };
@@ -92,7 +100,18 @@ fn content(hub: &HubTopic, event: &Event) -> Reply {
         true => text(whole),
         false => whole.clone(),
     };
-    let mut reply = Reply::with_content(200, &hub.media_type, body);
-    reply.headers.append("ETag", format!("\"{}\"", event.id));
-    reply
+    Reply::with_content(200, &hub.media_type, body)
+}
+
+/// Whether a request says that its sender has the content with this entity tag (RFC 9110, section
+/// 13.1.2). A comma inside another tag does no harm: what follows it is no whole tag of ours.
+fn has_already(request: &Request, tag: &str) -> bool {
+    let fields = request.headers.view().iter();
+    let values = fields.filter(|(_, name, _)| name.eq_ignore_ascii_case(b"if-none-match"));
+    let mut tags = values.flat_map(|(_, _, value)| value.split(|byte| *byte == b','));
+    tags.any(|it| {
+        let it = it.trim_ascii();
+        let it = it.strip_prefix(b"W/").unwrap_or(it);
+        it == b"*" || it == tag.as_bytes()
+    })
 }

@@ -11,7 +11,7 @@ use websub::url::Url;
 use super::state::HubState;
 use super::subscriptions::{Access, add};
 
-/// The most bytes of an answer that are read: more than any challenge has.
+/// The most bytes that an answer may have: more than any challenge.
 const ANSWER_MAX: u64 = 1024;
 
 /// Asks callbacks for as long as some wait and may be asked now.
@@ -151,12 +151,11 @@ async fn ask(
     };
     let deadline = services.now() + access.timeout.min(ANSWER_TIME);
     let call = Call {
+        // The challenge has to be the whole answer: what is cut could have gone on.
         body_max: Some(ANSWER_MAX),
-        truncates: true,
         deadline: Some(deadline),
         ..Call::new(&plan, &request, "websub")
     };
-    // The call ends with its deadline. Dropped here it could not say what has come until then.
     match services.call(call).await {
         Ok(reply) => Some(reply),
         Err(fault) => {

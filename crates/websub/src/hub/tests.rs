@@ -175,6 +175,28 @@ fn leases_are_within_their_bounds() {
     }
 }
 
+/// A lease that began within a second ended with that second's beginning.
+#[test]
+fn a_lease_lasts_as_long_as_was_said() {
+    let mut bench = Bench::new(Limits::default());
+    bench.subscribe("http://s/", "c", 0).unwrap();
+    let asked = bench.next(0).unwrap();
+    let lease: u64 = parameter(&asked, "hub.lease_seconds")
+        .unwrap()
+        .parse()
+        .unwrap();
+    let part = Duration::from_millis(300);
+    let later = |seconds: u64| Moment {
+        wall: at(seconds).wall + part,
+        at: at(seconds).at + part,
+    };
+    let yes = challenge(&asked);
+    let answer = Answer::Reply(200, yes.as_bytes());
+    bench.hub.answered(asked.id, answer, later(10));
+    assert!(bench.hub.expire(at(10 + lease)).is_empty());
+    assert_eq!(bench.hub.expire(at(11 + lease)).len(), 1);
+}
+
 #[test]
 fn a_renewal_that_fails_leaves_the_subscription_as_it_was() {
     let mut bench = Bench::new(Limits::default());

@@ -246,21 +246,42 @@ fn each_of_300_subscribers_gets_each_content_once_and_signed() {
     assert_eq!(subscriber.backend.violations(), [""; 0]);
 }
 
-/// A reply is read up to the time-out; a challenge that has come by then is an answer.
+/// What is cut could have gone on: the challenge has to be the whole answer.
 #[test]
-fn a_challenge_is_an_answer_although_the_body_does_not_end() {
+fn a_challenge_is_no_answer_when_its_body_is_cut() {
     let callback = StrictBackend::answering(|request| {
         let question = Question::of(request);
         let challenge = question.get("hub.challenge").unwrap_or_default();
-        format!("HTTP/1.1 200 X\r\nContent-Length: 999\r\n\r\n{challenge}").into_bytes()
+        let length = challenge.len();
+        let rest = match &*question.path {
+            "/long" => format!("content-length: {}\r\n\r\n{challenge}", length + 5),
+            "/endless" => {
+                format!("transfer-encoding: chunked\r\n\r\n{length:x}\r\n{challenge}\r\n")
+            }
+            "/broken" => {
+                format!("transfer-encoding: chunked\r\n\r\n{length:x}\r\n{challenge}\r\nzz\r\n")
+            }
+            _ => format!("content-length: {length}\r\n\r\n{challenge}"),
+        };
+        format!("HTTP/1.1 200 X\r\n{rest}").into_bytes()
     });
     allow(callback.port());
     let place = Place::new("{ timeout: 300ms }");
     let engine = place.run();
-    for number in 1..=5 {
-        let url = format!("http://127.0.0.1:{}/{number}", callback.port());
+    let unverified = || {
+        let labels = [("flow", "news"), ("step", "websub")];
+        engine.measured("intertie_websub_hub_unverified_total", &labels)
+    };
+    for (number, path) in (1..).zip(["long", "endless", "broken"]) {
+        let url = format!("http://127.0.0.1:{}/{path}", callback.port());
         place.subscribe(&url, &[]);
-        wait_for_subscriptions(&engine, number);
+        wait_long("it is not verified", || {
+            unverified() == Some(f64::from(number))
+        });
+        assert_eq!(count(&engine), 0.0, "{path}");
     }
+    let url = format!("http://127.0.0.1:{}/whole", callback.port());
+    place.subscribe(&url, &[]);
+    wait_for_subscriptions(&engine, 1);
     engine.stop();
 }

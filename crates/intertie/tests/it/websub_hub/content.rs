@@ -210,3 +210,43 @@ fn the_source_websub_subscribes_to_the_hub() {
     reader.stop();
     hub.stop();
 }
+
+/// RFC 9110, section 13.1.2: who has the newest content already does not get it again.
+#[test]
+fn a_conditional_get_of_what_has_not_changed_is_304() {
+    let place = Place::new("{}");
+    allow(9);
+    let engine = place.run();
+    place.publish("1");
+    let ask = |condition: &str| {
+        let mut client = RawClient::connect(place.port);
+        client.send(format!(
+            "GET /topics/news HTTP/1.1\r\nHost: a\r\n{condition}Connection: close\r\n\r\n"
+        ));
+        client.response()
+    };
+    let first = ask("");
+    let tag = first.header("ETag").unwrap();
+    for (condition, status) in [
+        (tag.to_owned(), 304),
+        (format!("W/{tag}"), 304),
+        (format!("\"other\", {tag}, \"more\""), 304),
+        (format!("\"a, b\",{tag}"), 304),
+        (format!("\"x\"\r\nIf-None-Match: {tag}"), 304),
+        ("*".to_owned(), 304),
+        ("\"other\"".to_owned(), 200),
+        (tag.replace('"', ""), 200),
+    ] {
+        let reply = ask(&format!("If-None-Match: {condition}\r\n"));
+        assert_eq!(reply.status, status, "{condition}");
+        assert_eq!(reply.header("ETag"), Some(tag), "{condition}");
+        for name in ["Link", "Cache-Control"] {
+            assert_eq!(reply.header(name), first.header(name), "{condition}");
+        }
+        assert_eq!(reply.text().is_empty(), status == 304, "{condition}");
+    }
+    place.publish("2");
+    let changed = ask(&format!("If-None-Match: {tag}\r\n"));
+    assert_eq!((changed.status, &*changed.text()), (200, "2"));
+    engine.stop();
+}

@@ -23,7 +23,7 @@ pub(crate) struct ManageConfig {
     #[schemars(extend("default" = 20))]
     pub per_caller: Option<Spanned<u64>>,
     /// The most webhooks of all callers of the topic together, from 1 to 1000000. One more is
-    /// refused with 503 and `Retry-After`, until one is deleted. Each takes about 2 KiB of memory.
+    /// refused with 503 and `Retry-After`, until one is deleted. Each takes about 1 KiB of memory.
     #[schemars(extend("default" = 100_000))]
     pub total: Option<Spanned<u64>>,
     /// The most requests that a webhook may have in progress at a time (`concurrent`), from 1 to

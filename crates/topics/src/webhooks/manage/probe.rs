@@ -14,8 +14,13 @@ use crate::webhooks::subscriptions::record::{ID_PREFIX, Subscription};
 use crate::webhooks::times::now_ms;
 use crate::webhooks::{axway, post};
 
-/// How much of a reply is read: enough for what a challenge has to be answered with.
-const REPLY_MAX: u64 = 4096;
+/// How much of the reply to a test is read.
+const SHOWN_MAX: u64 = 4096;
+/// The most bytes that the answer to a challenge may have: more than it needs, so that the attempt
+/// shows the status of a page that is none.
+const ANSWER_MAX: u64 = 64 << 10;
+/// The kind of requests that ask a URL whether it wants events.
+const CHALLENGE: &str = "challenge";
 /// How long a URL may take to answer, at most: somebody waits.
 const TIME_MAX: Duration = Duration::from_secs(10);
 
@@ -74,14 +79,14 @@ impl Managed {
     ) -> Result<bool, Fault> {
         let challenge = webhook_signer::new_challenge().ok_or_else(no_random)?;
         let body = json!({
-            "type": "challenge",
+            "type": CHALLENGE,
             "topic": &**self.topic.name(),
             "webhook": &*subscription.id,
             "challenge": challenge,
         });
         let body = Bytes::from(body.to_string());
         let probed = self
-            .probe(subscription, ("challenge", body), services)
+            .probe(subscription, (CHALLENGE, body), services)
             .await?;
         let reply = probed.reply.filter(|it| matches!(it.status, 200..=299));
         Ok(reply.is_some_and(|it| answers(it.body.as_bytes(), &challenge)))
@@ -128,9 +133,11 @@ impl Managed {
         let request = post::probe(of, (headers, signed), &outgoing).await;
         let start = services.now();
         let deadline = start + self.terms.timeout.min(TIME_MAX);
+        // The challenge has to be the whole answer, while a test is over with its status.
+        let truncates = kind != CHALLENGE;
         let call = Call {
-            body_max: Some(REPLY_MAX),
-            truncates: true,
+            body_max: Some(if truncates { SHOWN_MAX } else { ANSWER_MAX }),
+            truncates,
             deadline: Some(deadline),
             ..Call::new(&outgoing.forward, &request, "webhook")
         };

@@ -1,6 +1,7 @@
 //! How events are sent to webhooks of users, and with which headers: as endpoints of files have it.
 
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 use testkit::{Response, StrictBackend};
@@ -480,26 +481,45 @@ fn a_throttle_spreads_requests_from_the_change_on() {
     managed.stop();
 }
 
-/// The body of a reply may go on for ever: it is cut at the time-out, with what has come by then.
+/// A reply whose body is cut could have gone on: it answers no challenge. A test is about the
+/// status, whatever becomes of the body.
 #[test]
-fn a_reply_whose_body_does_not_end_answers_challenges_and_tests() {
-    let receiver = StrictBackend::answering(|received| {
+fn a_challenge_is_answered_by_a_whole_body_and_a_test_by_a_status() {
+    let answer = Arc::new(Mutex::new("content-length: 0\r\n\r\n"));
+    let shown = Arc::clone(&answer);
+    let receiver = StrictBackend::answering(move |received| {
         let body: Value = serde_json::from_slice(&received.body).unwrap();
         let challenge = body["challenge"].as_str().unwrap_or("ok");
-        format!("HTTP/1.1 200 X\r\nContent-Length: 9999\r\n\r\n{challenge}").into_bytes()
+        let size = format!("{:x}", challenge.len());
+        let answer = shown.lock().unwrap();
+        let answer = answer.replace("SIZE", &size).replace('C', challenge);
+        let length = challenge.len() + 5;
+        let answer = answer.replace("LENGTH", &length.to_string());
+        format!("HTTP/1.1 200 X\r\n{answer}").into_bytes()
     });
     let mut managed = Managed::new(&[receiver.port()], "timeout: 300ms", "");
     let url = format!("http://127.0.0.1:{}/hook", receiver.port());
-    for _ in 0..5 {
-        let made = managed.create(ANN, &json!({ "url": url }));
-        let id = text_of(&made, "id");
-        managed.wait_until(id, "active");
-        let tested = managed.act(ANN, id, "test");
-        let answer = parsed(&tested);
-        assert_eq!(
-            (&answer["accepted"], &answer["status"]),
-            (&json!(true), &json!(200))
-        );
+    let too_long = "content-length: 70000\r\n\r\nC";
+    let made = managed.create(ANN, &json!({ "url": url }));
+    let id = text_of(&made, "id");
+    for cut in [
+        "content-length: LENGTH\r\n\r\nC",
+        "transfer-encoding: chunked\r\n\r\nSIZE\r\nC\r\n",
+        "transfer-encoding: chunked\r\n\r\nSIZE\r\nC\r\nzz\r\n",
+        too_long,
+    ] {
+        *answer.lock().unwrap() = cut;
+        let verified = managed.act(ANN, id, "verify");
+        assert_eq!(verified.status, 409, "{cut}: {}", verified.text());
+        assert_eq!(managed.state(ANN, id), "unverified", "{cut}");
+    }
+    *answer.lock().unwrap() = "transfer-encoding: chunked\r\n\r\nSIZE\r\nC\r\n0\r\n\r\n";
+    assert_eq!(managed.act(ANN, id, "verify").status, 200);
+    for cut in ["content-length: 9999\r\n\r\nok", too_long] {
+        *answer.lock().unwrap() = cut;
+        let tested = parsed(&managed.act(ANN, id, "test"));
+        let accepted = (&tested["accepted"], &tested["status"]);
+        assert_eq!(accepted, (&json!(true), &json!(200)), "{cut}");
     }
     managed.stop();
 }
