@@ -211,7 +211,7 @@ pub struct Verification {
 /// How a callback has answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer<'a> {
-    /// With this status and this body, or its beginning when it is longer than any challenge.
+    /// With this status and this whole body.
     Reply(u16, &'a [u8]),
     /// Not at all, or not in time.
     Nothing,

@@ -14,7 +14,7 @@ fn this_processor_hashes_several_messages_rightly() {
 
 /// RFC 4231, test cases 2 and 6: a short key, and one that is longer than a block.
 #[test]
-fn published_examples_have_their_tags_alone_and_sign_batch() {
+fn published_examples_have_their_tags_alone_and_in_a_batch() {
     let long = [0xaa; 131];
     for (key, message, tag) in [
         (
@@ -36,14 +36,14 @@ fn published_examples_have_their_tags_alone_and_sign_batch() {
         let messages: Vec<QueuedMessage> = (0..9)
             .map(|_| QueuedMessage::new(&key, start, &body))
             .collect();
-        for one in sign_batch(&messages) {
+        for one in sign_batch(&messages.iter().collect::<Vec<_>>()) {
             assert_eq!(crate::hex::encode(&one), tag);
         }
     }
 }
 
 #[test]
-fn messages_that_come_before_the_second_poll_are_signed_sign_batch() {
+fn messages_that_come_before_the_second_poll_share_a_batch() {
     let queue = HmacQueue::default();
     let key = Arc::new(HmacKey::new(b"key"));
     let body = Bytes::from(vec![b'x'; 5_000]);
@@ -71,7 +71,7 @@ fn companions(signing: &Signing) -> usize {
 }
 
 #[test]
-fn a_round_that_has_enough_is_closed_when_its_lanes_are_full() {
+fn a_batch_is_closed_when_it_has_enough() {
     let queue = HmacQueue::default();
     let key = Arc::new(HmacKey::new(b"key"));
     for size in [0, 1 << 10, 2 << 10, 20_000, 60_000, 64 << 10, 100_000] {
@@ -80,12 +80,28 @@ fn a_round_that_has_enough_is_closed_when_its_lanes_are_full() {
         let most = match BODY_BYTES.contains(&size) {
             true => BATCH_COUNT
                 .min(BATCH_BYTES.div_ceil(size))
-                .next_multiple_of(lane_width()),
+                .next_multiple_of(lane_width())
+                .min(BATCH_BYTES_MAX.div_ceil(size)),
             false => 1,
         };
         assert_eq!(companions(&all[0]), most, "{size} bytes");
         assert_eq!(companions(&all[100]), most, "{size} bytes");
     }
+}
+
+/// Whatever happens while tags are computed, nobody gets those of a message that came later.
+#[test]
+fn a_batch_whose_tags_could_not_be_computed_is_joined_by_nobody() {
+    let queue = HmacQueue::default();
+    let key = Arc::new(HmacKey::new(b"key"));
+    let body = Bytes::from(vec![b'x'; 5_000]);
+    let first = queue.sign(&key, "1", &body);
+    let Progress::Waiting { batch, .. } = &first.0 else {
+        unreachable!("it waits");
+    };
+    batch.is_closed.set(true);
+    assert_eq!(companions(&queue.sign(&key, "2", &body)), 1);
+    assert_eq!(companions(&first), 1);
 }
 
 /// Tasks that come, are polled and are dropped in any order get the tags that they would get alone.

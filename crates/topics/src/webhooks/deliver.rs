@@ -24,7 +24,7 @@ use crate::topic::{History, Topic};
 /// How long nothing is done about a topic that cannot be read.
 pub(super) const PAUSE: Duration = Duration::from_secs(5);
 /// How long the body of a reply is waited for: nothing depends on it.
-const BODY_TIME: Duration = Duration::from_secs(1);
+pub(super) const BODY_TIME: Duration = Duration::from_secs(1);
 /// The most bytes of a reply that are kept: enough to say in a log what is wrong.
 const REPLY_MAX: u64 = 1024;
 /// How much of a reply a log shows.

@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use access::hmac_queue::{HmacKey, HmacQueue};
+use access::hmac_queue::{self, HmacKey, HmacQueue};
 use bytes::Bytes;
 use message::{Body, Headers, Method, Request};
 use websub::signature::Method as SignedBy;
@@ -44,7 +44,16 @@ const LINES_BYTES: usize = 320;
 
 thread_local! {
     /// What the requests of this thread are signed with together: those of all topics.
-    static SIGNATURES: Rc<HmacQueue> = Rc::default();
+    static SIGNATURES: Rc<HmacQueue> = {
+        if !hmac_queue::passes_self_test() {
+            tracing::error!(
+                target: "topics",
+                "this processor computes several signatures at once wrongly: webhooks are signed \
+                 one after the other; please report it"
+            );
+        }
+        Rc::default()
+    };
 }
 
 /// A request with these headers, and with this id, time and body, signed.

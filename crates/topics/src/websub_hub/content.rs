@@ -10,6 +10,7 @@ use message::{Fault, Reply, Request};
 use crate::access::{self, Refused, Right};
 use crate::endpoint::Endpoint;
 use crate::event::{Content, Event};
+use crate::keys;
 use crate::webhooks::hub::text;
 
 use super::plan::HubTopic;
@@ -66,7 +67,7 @@ impl ContentHandler {
         let latest = self.0.topic.log()?.latest();
         let mut reply = match &latest {
             Some(event) => {
-                let tag = format!("\"{}\"", event.id);
+                let tag = entity_tag(hub, event);
                 let mut reply = match has_already(&request, &tag) {
                     true => Reply::new(304),
                     false => content(hub, event),
@@ -101,6 +102,13 @@ fn content(hub: &HubTopic, event: &Event) -> Reply {
         false => whole.clone(),
     };
     Reply::with_content(200, &hub.media_type, body)
+}
+
+/// The entity tag of a topic's content: a reload may give the same event another media type.
+fn entity_tag(hub: &HubTopic, event: &Event) -> String {
+    let [a, b, c, d, ..] = keys::digest(hub.media_type.as_bytes());
+    let of_type = u32::from_be_bytes([a, b, c, d]);
+    format!("\"{}-{of_type:08x}\"", event.id)
 }
 
 /// Whether a request says that its sender has the content with this entity tag (RFC 9110, section

@@ -11,8 +11,9 @@ use websub::url::Url;
 use super::state::HubState;
 use super::subscriptions::{Access, add};
 
-/// The most bytes that an answer may have: more than any challenge.
-const ANSWER_MAX: u64 = 1024;
+/// The most bytes that an answer may have: more than any challenge, so that the status of a page
+/// that is none is seen.
+const ANSWER_MAX: u64 = 64 << 10;
 
 /// Asks callbacks for as long as some wait and may be asked now.
 pub(super) fn pump(state: &Arc<HubState>, services: &dyn Services) {

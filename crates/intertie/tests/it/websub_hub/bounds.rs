@@ -261,6 +261,7 @@ fn a_challenge_is_no_answer_when_its_body_is_cut() {
             "/broken" => {
                 format!("transfer-encoding: chunked\r\n\r\n{length:x}\r\n{challenge}\r\nzz\r\n")
             }
+            "/padded" => format!("content-length: 70000\r\n\r\n{challenge:70000}"),
             _ => format!("content-length: {length}\r\n\r\n{challenge}"),
         };
         format!("HTTP/1.1 200 X\r\n{rest}").into_bytes()
@@ -272,7 +273,7 @@ fn a_challenge_is_no_answer_when_its_body_is_cut() {
         let labels = [("flow", "news"), ("step", "websub")];
         engine.measured("intertie_websub_hub_unverified_total", &labels)
     };
-    for (number, path) in (1..).zip(["long", "endless", "broken"]) {
+    for (number, path) in (1..).zip(["long", "endless", "broken", "padded"]) {
         let url = format!("http://127.0.0.1:{}/{path}", callback.port());
         place.subscribe(&url, &[]);
         wait_long("it is not verified", || {

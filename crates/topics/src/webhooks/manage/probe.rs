@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::Managed;
 use crate::webhooks::attempts::{Attempt, redacted};
+use crate::webhooks::deliver::BODY_TIME;
 use crate::webhooks::subscriptions::record::{ID_PREFIX, Subscription};
 use crate::webhooks::times::now_ms;
 use crate::webhooks::{axway, post};
@@ -138,6 +139,7 @@ impl Managed {
         let call = Call {
             body_max: Some(if truncates { SHOWN_MAX } else { ANSWER_MAX }),
             truncates,
+            body_time: truncates.then_some(BODY_TIME),
             deadline: Some(deadline),
             ..Call::new(&outgoing.forward, &request, "webhook")
         };

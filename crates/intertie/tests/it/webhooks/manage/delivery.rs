@@ -495,11 +495,12 @@ fn a_challenge_is_answered_by_a_whole_body_and_a_test_by_a_status() {
         let answer = answer.replace("SIZE", &size).replace('C', challenge);
         let length = challenge.len() + 5;
         let answer = answer.replace("LENGTH", &length.to_string());
+        let answer = answer.replace("SPACES", &" ".repeat(70_000 - challenge.len()));
         format!("HTTP/1.1 200 X\r\n{answer}").into_bytes()
     });
     let mut managed = Managed::new(&[receiver.port()], "timeout: 300ms", "");
     let url = format!("http://127.0.0.1:{}/hook", receiver.port());
-    let too_long = "content-length: 70000\r\n\r\nC";
+    let too_long = "content-length: 70000\r\n\r\nCSPACES";
     let made = managed.create(ANN, &json!({ "url": url }));
     let id = text_of(&made, "id");
     for cut in [
