@@ -261,7 +261,10 @@ fn a_challenge_is_no_answer_when_its_body_is_cut() {
             "/broken" => {
                 format!("transfer-encoding: chunked\r\n\r\n{length:x}\r\n{challenge}\r\nzz\r\n")
             }
-            "/padded" => format!("content-length: 70000\r\n\r\n{challenge:70000}"),
+            "/padded" => {
+                let spaces = " ".repeat(70_000 - length);
+                format!("content-length: 70000\r\n\r\n{challenge}{spaces}")
+            }
             _ => format!("content-length: {length}\r\n\r\n{challenge}"),
         };
         format!("HTTP/1.1 200 X\r\n{rest}").into_bytes()
