@@ -1,3 +1,5 @@
+//! Tags alone and in batches, in any order of polls and drops.
+
 use std::pin::pin;
 use std::task::Waker;
 
@@ -126,7 +128,7 @@ fn every_message_gets_its_own_tag_in_any_order() {
                         false => (random.usize(..200), random.usize(1_000..5_000)),
                     };
                     let body = bytes.slice(length..2 * length);
-                    let expected = key.sign(&[text[..start].as_bytes(), &body]);
+                    let expected = key.sign(&[&text.as_bytes()[..start], &body]);
                     waiting.push((queue.sign(key, &text[..start], &body), expected));
                 }
                 5 if !waiting.is_empty() => {
