@@ -1,9 +1,10 @@
 //! HMAC-SHA256 (RFC 2104, FIPS 180-4) of messages that are ready at the same time.
 //!
-//! One hash is a chain of instructions that wait for each other, so a core can compute four
-//! independent ones in the time of two, and more where its registers are wider. An event that goes
-//! to many webhooks has to be signed for each of them with another key: these messages wait for
-//! each other for as long as it takes to look at what else is ready, and are hashed together.
+//! Each instruction of a hash waits for the one before it, so a core computes four independent
+//! hashes in the time of two, and more of them where its vector registers are wider (multi-buffer
+//! hashing). An event that goes to many webhooks is signed for each of them with another key. A
+//! task that signs yields once, and all messages that other tasks have queued by then are hashed
+//! in one batch.
 
 #[cfg(test)]
 mod tests;
@@ -17,24 +18,30 @@ use std::rc::{Rc, Weak};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
-use aws_lc_rs::{digest, hmac};
+use aws_lc_rs::hmac;
 use bytes::Bytes;
 use tape_sha256::{Message, hash_messages, lane_width};
 
+use crate::sha256::sha256;
+
 /// The bytes of a block of SHA-256.
 const BLOCK: usize = 64;
+/// `ipad` and `opad` of RFC 2104.
+const INNER_PAD: u8 = 0x36;
+const OUTER_PAD: u8 = 0x5c;
 /// The bytes of a tag.
 const TAG: usize = 32;
-/// Fewer messages than this are faster one after the other.
+/// Fewer messages than this are faster to sign one by one.
 const BATCH_MIN: usize = 4;
-/// How large the bodies are that wait for others.
+/// The sizes of bodies that are queued: smaller ones gain nothing, larger ones take long.
 const BODY_BYTES: RangeInclusive<usize> = 2 << 10..=64 << 10;
-/// When messages wait for no others, once all lanes are full: as many bytes take about 40
-/// microseconds with SHA extensions.
+/// From this size on a batch is closed as soon as its messages fill all SIMD lanes. With SHA
+/// extensions it takes about 40 microseconds.
 const BATCH_BYTES: usize = 128 << 10;
-/// When they wait for no others, whatever the lanes: nothing else of the worker runs meanwhile.
+/// From this size on a batch is closed even if lanes stay empty: while it is hashed, no other task
+/// of the worker runs.
 const BATCH_BYTES_MAX: usize = 512 << 10;
-/// The most messages of a batch: a multiple of all numbers of lanes.
+/// The most messages of a batch: a multiple of every backend's number of lanes.
 const BATCH_COUNT: usize = 32;
 
 /// A tag of HMAC-SHA256.
@@ -63,10 +70,7 @@ impl HmacKey {
         match block.get_mut(..secret.len()) {
             Some(start) => start.copy_from_slice(secret),
             // A key that is longer than a block is replaced by its digest (RFC 2104, section 2).
-            None => {
-                let hashed = digest::digest(&digest::SHA256, secret);
-                block[..TAG].copy_from_slice(hashed.as_ref());
-            }
+            None => block[..TAG].copy_from_slice(&sha256(secret)),
         }
         Self {
             block,
@@ -86,28 +90,27 @@ impl HmacKey {
         tag
     }
 
-    /// The block that the inner hash begins with, and the one of the outer hash.
-    fn padded(&self) -> ([u8; BLOCK], [u8; BLOCK]) {
-        let with = |padding: u8| self.block.map(|byte| byte ^ padding);
-        (with(0x36), with(0x5c))
+    /// The first block of one of the two hashes (RFC 2104, section 2).
+    fn padded(&self, pad: u8) -> [u8; BLOCK] {
+        self.block.map(|byte| byte ^ pad)
     }
 }
 
-/// The messages of one thread that are signed together.
+/// The queue of one thread for messages that are signed in batches.
 #[derive(Debug, Default)]
 pub struct HmacQueue {
-    /// The batch that the next message joins, if it is waited for.
+    /// The latest batch, as long as a message of it is awaited.
     open: RefCell<Weak<Batch>>,
 }
 
 impl HmacQueue {
-    /// Signs the message that is `start` and `body`, together with those that other tasks of this
-    /// thread bring before this one is polled for the second time. Small messages are not worth
-    /// that, and large ones would hold up everything else.
+    /// Signs the message `start` followed by `body`, in one batch with messages that other tasks of
+    /// this thread queue before the first future of the batch is polled for the second time. Small
+    /// and large messages are signed at once.
     pub fn sign(&self, key: &Arc<HmacKey>, start: &str, body: &Bytes) -> Signing {
         // A processor with a single lane has nothing that is faster than one after the other.
         if !BODY_BYTES.contains(&body.len()) || lane_width() == 1 {
-            return Signing(Progress::Signed(key.sign(&[start.as_bytes(), body])));
+            return Signing(SigningState::Signed(key.sign(&[start.as_bytes(), body])));
         }
         let mut open = self.open.borrow_mut();
         let batch = match open.upgrade().filter(|it| it.is_open()) {
@@ -118,7 +121,7 @@ impl HmacQueue {
                 batch
             }
         };
-        Signing(Progress::Waiting {
+        Signing(SigningState::Waiting {
             at: batch.join(QueuedMessage::new(key, start, body)),
             batch,
             is_polled: false,
@@ -126,13 +129,13 @@ impl HmacQueue {
     }
 }
 
-/// A message that is being signed. Of those that wait for each other, whichever is polled for the
-/// second time first computes the tags of all: one that is dropped before is missed by nobody.
+/// A future of the tag of a message. The first future of a batch that is polled for the second time
+/// computes the tags of the whole batch, so any of them may be dropped.
 #[derive(Debug)]
-pub struct Signing(Progress);
+pub struct Signing(SigningState);
 
 #[derive(Debug)]
-enum Progress {
+enum SigningState {
     Signed(Tag),
     Waiting {
         batch: Rc<Batch>,
@@ -147,13 +150,13 @@ impl Future for Signing {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Tag> {
         match &mut self.0 {
-            Progress::Signed(tag) => Poll::Ready(*tag),
-            Progress::Waiting { is_polled, .. } if !*is_polled => {
+            SigningState::Signed(tag) => Poll::Ready(*tag),
+            SigningState::Waiting { is_polled, .. } if !*is_polled => {
                 *is_polled = true;
                 context.waker().wake_by_ref();
                 Poll::Pending
             }
-            Progress::Waiting { batch, at, .. } => Poll::Ready(batch.tag(*at)),
+            SigningState::Waiting { batch, at, .. } => Poll::Ready(batch.tag(*at)),
         }
     }
 }
@@ -164,13 +167,13 @@ struct Batch {
     messages: RefCell<Vec<QueuedMessage>>,
     /// How large their bodies are together.
     bytes: Cell<usize>,
-    /// Whether no others may join: their tags are being computed.
+    /// Set when the tags are computed: no more messages may join.
     is_closed: Cell<bool>,
     tags: OnceCell<Vec<Tag>>,
 }
 
 impl Batch {
-    /// Whether others may join: lanes are filled as long as that takes little time.
+    /// Whether more messages may join the batch.
     fn is_open(&self) -> bool {
         let (count, bytes) = (self.messages.borrow().len(), self.bytes.get());
         let is_full = count >= BATCH_COUNT || bytes >= BATCH_BYTES_MAX;
@@ -217,7 +220,7 @@ impl QueuedMessage {
     fn new(key: &Arc<HmacKey>, start: &str, body: &Bytes) -> Self {
         Self {
             key: Arc::clone(key),
-            start: [&key.padded().0, start.as_bytes()].concat(),
+            start: [&key.padded(INNER_PAD), start.as_bytes()].concat(),
             body: body.clone(),
         }
     }
@@ -258,7 +261,7 @@ fn sign_batch(messages: &[&QueuedMessage]) -> Vec<Tag> {
         .collect();
     let mut hashed = vec![[0; TAG]; messages.len()];
     hash_messages(&inner, &mut hashed);
-    let blocks: Vec<[u8; BLOCK]> = messages.iter().map(|it| it.key.padded().1).collect();
+    let blocks: Vec<[u8; BLOCK]> = messages.iter().map(|it| it.key.padded(OUTER_PAD)).collect();
     let outer = blocks.iter().zip(&hashed);
     let outer: Vec<Message<'_>> = outer
         .map(|(block, hashed)| Message::prefixed(block, hashed))

@@ -25,6 +25,7 @@ mod counts;
 pub mod declare;
 pub mod document;
 mod endpoint;
+mod entity_tag;
 pub mod event;
 mod expressions;
 mod frame;

@@ -67,8 +67,8 @@ fn messages_that_come_before_the_second_poll_share_a_batch() {
 /// How many messages are signed with this one, if it has not been polled twice.
 fn companions(signing: &Signing) -> usize {
     match &signing.0 {
-        Progress::Signed(_) => 1,
-        Progress::Waiting { batch, .. } => Rc::strong_count(batch),
+        SigningState::Signed(_) => 1,
+        SigningState::Waiting { batch, .. } => Rc::strong_count(batch),
     }
 }
 
@@ -98,7 +98,7 @@ fn a_batch_whose_tags_could_not_be_computed_is_joined_by_nobody() {
     let key = Arc::new(HmacKey::new(b"key"));
     let body = Bytes::from(vec![b'x'; 5_000]);
     let first = queue.sign(&key, "1", &body);
-    let Progress::Waiting { batch, .. } = &first.0 else {
+    let SigningState::Waiting { batch, .. } = &first.0 else {
         unreachable!("it waits");
     };
     batch.is_closed.set(true);

@@ -1,4 +1,4 @@
-//! Tokens that have been verified before.
+//! SubjectVerifier that have been verified before.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -17,16 +17,17 @@ fn token(subject: &str, seconds: u64) -> String {
 }
 
 /// Who it is, and when the token expires.
-type Made = Rc<(String, u64)>;
+type Subject = Rc<(String, u64)>;
 
-struct Tokens(Verifier<Made>);
+/// Keeps of each token whose it is.
+struct SubjectVerifier(Verifier<Subject>);
 
-impl Tokens {
+impl SubjectVerifier {
     fn new(rules: Rules, bytes: usize) -> Self {
         Self(Verifier::new(Arc::new(rules), bytes))
     }
 
-    fn verify(&mut self, token: &[u8], keys: &Snapshot, now: u64) -> Result<Made, Refused> {
+    fn verify(&mut self, token: &[u8], keys: &Snapshot, now: u64) -> Result<Subject, Refused> {
         let verified = self.0.verify(token, keys, now, |claims, end| {
             let subject = claims["sub"].as_str().unwrap();
             Rc::new((subject.to_owned(), end))
@@ -35,8 +36,8 @@ impl Tokens {
     }
 }
 
-fn verifier(bytes: usize) -> Tokens {
-    Tokens::new(rules(), bytes)
+fn verifier(bytes: usize) -> SubjectVerifier {
+    SubjectVerifier::new(rules(), bytes)
 }
 
 #[test]
@@ -83,7 +84,7 @@ fn each_way_has_its_own_tokens() {
     let keys = Snapshot::new(issuer().keys());
     let other = Audience::OneOf(vec!["somebody else".to_owned()]);
     let others = Rules::new(vec![crate::issuer::ISSUER.to_owned()], other);
-    let (mut ours, mut theirs) = (verifier(100_000), Tokens::new(others, 100_000));
+    let (mut ours, mut theirs) = (verifier(100_000), SubjectVerifier::new(others, 100_000));
     let alice = token("alice", 60);
     assert!(ours.verify(alice.as_bytes(), &keys, NOW).is_ok());
     let refused = theirs.verify(alice.as_bytes(), &keys, NOW);

@@ -43,7 +43,7 @@ const LINES: usize = 8;
 const LINES_BYTES: usize = 320;
 
 thread_local! {
-    /// What the requests of this thread are signed with together: those of all topics.
+    /// Signs the requests of this thread, those of all topics, in batches.
     static SIGNATURES: Rc<HmacQueue> = {
         if !hmac_queue::passes_self_test() {
             tracing::error!(

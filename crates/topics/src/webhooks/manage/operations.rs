@@ -18,6 +18,7 @@ pub(super) use self::change::{Challenge, Creation, UpdateOptions};
 use super::Managed;
 use super::show::entity_tag;
 use crate::endpoint::Endpoint;
+use crate::entity_tag::{Comparison, is_listed};
 use crate::webhooks::attempts::Attempt;
 use crate::webhooks::plan::EndpointPlan;
 use crate::webhooks::subscriptions::Changing;
@@ -158,23 +159,11 @@ impl Operations<'_> {
 
     /// Compares the entity tags of `If-Match` (RFC 9110, section 13.1.1), where a request has it.
     fn check_match(&self, known: &Known) -> Result<(), Fault> {
-        let view = self.request.headers.view();
-        let lines = view
-            .iter()
-            .filter(|it| it.1.eq_ignore_ascii_case(b"If-Match"));
-        let lines: Vec<&[u8]> = lines.map(|it| it.2).collect();
-        if lines.is_empty() {
-            return Ok(());
-        }
-        let own = entity_tag(&known.subscription);
-        let mut tags = lines.iter().flat_map(|it| it.split(|byte| *byte == b','));
-        let is_match = tags.any(|tag| {
-            let tag = tag.trim_ascii();
-            tag == b"*" || tag == own.as_bytes()
-        });
+        let (headers, own) = (&self.request.headers, entity_tag(&known.subscription));
+        let is_match = is_listed(headers, "If-Match", &own, Comparison::Strong);
         match is_match {
-            true => Ok(()),
-            false => {
+            None | Some(true) => Ok(()),
+            Some(false) => {
                 let detail = "the webhook has been changed since: read it again";
                 Err(Fault::invalid(detail).with_status(412))
             }
