@@ -11,9 +11,8 @@ pub(crate) enum Comparison {
     Weak,
 }
 
-/// Whether a field that lists entity tags has this one, which is strong, or `*`; `None` when the
-/// request does not have the field. A comma inside another tag does no harm: no part of it is a
-/// tag of ours.
+/// Whether a field that lists entity tags has this one, which is strong, or is `*`; `None` when the
+/// request does not have the field.
 pub(crate) fn is_listed(
     headers: &Headers,
     field: &str,
@@ -21,20 +20,29 @@ pub(crate) fn is_listed(
     comparison: Comparison,
 ) -> Option<bool> {
     let lines = headers.view().iter();
-    let mut lines = lines
-        .filter(|it| it.1.eq_ignore_ascii_case(field.as_bytes()))
-        .map(|it| it.2)
-        .peekable();
-    lines.peek()?;
-    let mut tags = lines.flat_map(|line| line.split(|byte| *byte == b','));
-    Some(tags.any(|listed| {
-        let listed = listed.trim_ascii();
-        let opaque = match comparison {
-            Comparison::Strong => listed,
-            Comparison::Weak => listed.strip_prefix(b"W/").unwrap_or(listed),
-        };
-        opaque == b"*" || opaque == tag.as_bytes()
-    }))
+    let lines = lines.filter(|it| it.1.eq_ignore_ascii_case(field.as_bytes()));
+    let lines: Vec<&[u8]> = lines.map(|it| it.2.trim_ascii()).collect();
+    match lines[..] {
+        [] => None,
+        [b"*"] => Some(true),
+        _ => Some(lines.iter().flat_map(|it| tags(it)).any(|listed| {
+            let opaque = match comparison {
+                Comparison::Strong => listed,
+                Comparison::Weak => listed.strip_prefix(b"W/").unwrap_or(listed),
+            };
+            opaque == tag.as_bytes()
+        })),
+    }
+}
+
+/// The members of a list. A comma between quotes is a part of its tag.
+fn tags(list: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut is_quoted = false;
+    let tags = list.split(move |byte| {
+        is_quoted ^= *byte == b'"';
+        *byte == b',' && !is_quoted
+    });
+    tags.map(<[u8]>::trim_ascii)
 }
 
 #[cfg(test)]
@@ -53,6 +61,12 @@ mod tests {
             (&["\"b\"", "\"a\""], Some(true), Some(true)),
             (&["a"], Some(false), Some(false)),
             (&["\"aa\""], Some(false), Some(false)),
+            (&["\"x,\"a\",y\""], Some(false), Some(false)),
+            (&["\"x,*,y\""], Some(false), Some(false)),
+            (&["\"x\", *"], Some(false), Some(false)),
+            (&["*", "\"x\""], Some(false), Some(false)),
+            (&["W/*"], Some(false), Some(false)),
+            (&[",, \"a\" ,"], Some(true), Some(true)),
         ] {
             let mut headers = Headers::new();
             lines.iter().for_each(|it| headers.append("if-match", it));

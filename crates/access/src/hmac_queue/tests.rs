@@ -1,5 +1,6 @@
 //! Tags alone and in batches, in any order of polls and drops.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::task::Waker;
 
@@ -52,15 +53,19 @@ fn messages_that_come_before_the_second_poll_share_a_batch() {
     let sign = |start: &str| queue.sign(&key, start, &body);
     let tag = |start: &str| key.sign(&[start.as_bytes(), &body]);
     let (mut first, mut second) = (sign("1"), sign("2"));
-    assert!(poll(&mut first).is_pending());
+    assert_eq!(poll(&mut first).is_pending(), lane_width() > 1);
     let mut third = sign("3");
-    assert_eq!(companions(&first), 3);
+    let is_together = lane_width() > 1;
+    assert_eq!(companions(&first), if is_together { 3 } else { 1 });
     assert_eq!(poll(&mut first), Poll::Ready(tag("1")));
     let late = sign("4");
     assert_eq!(companions(&late), 1, "the first batch is over");
     for (signing, start) in [(&mut second, "2"), (&mut third, "3")] {
-        assert!(poll(signing).is_pending());
-        assert_eq!(poll(signing), Poll::Ready(tag(start)));
+        assert_eq!(
+            poll(signing),
+            Poll::Ready(tag(start)),
+            "it is there already"
+        );
     }
 }
 
@@ -79,7 +84,7 @@ fn a_batch_is_closed_when_it_has_enough() {
     for size in [0, 1 << 10, 2 << 10, 20_000, 60_000, 64 << 10, 100_000] {
         let body = Bytes::from(vec![b'x'; size]);
         let all: Vec<Signing> = (0..200).map(|_| queue.sign(&key, "", &body)).collect();
-        let most = match BODY_BYTES.contains(&size) {
+        let most = match BODY_BYTES.contains(&size) && lane_width() > 1 {
             true => BATCH_COUNT
                 .min(BATCH_BYTES.div_ceil(size))
                 .next_multiple_of(lane_width())
@@ -99,9 +104,11 @@ fn a_batch_whose_tags_could_not_be_computed_is_joined_by_nobody() {
     let body = Bytes::from(vec![b'x'; 5_000]);
     let first = queue.sign(&key, "1", &body);
     let SigningState::Waiting { batch, .. } = &first.0 else {
-        unreachable!("it waits");
+        assert_eq!(lane_width(), 1, "there are no batches");
+        return;
     };
-    batch.is_closed.set(true);
+    let sign = || batch.tag(0, |_| panic!("the code that hashes has a fault"));
+    assert!(catch_unwind(AssertUnwindSafe(sign)).is_err());
     assert_eq!(companions(&queue.sign(&key, "2", &body)), 1);
     assert_eq!(companions(&first), 1);
 }

@@ -1,4 +1,4 @@
-//! SubjectVerifier that have been verified before.
+//! Tokens that have been verified before.
 
 use std::rc::Rc;
 use std::sync::Arc;

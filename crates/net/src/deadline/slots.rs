@@ -10,7 +10,7 @@ const CHUNK: u32 = u64::BITS;
 
 /// What the wheel knows of one deadline.
 pub(super) struct Slot {
-    /// When it is due, in microseconds.
+    /// When it is due, or was when it has expired, in microseconds.
     pub at: u64,
     /// It has to be filed again when it is set to this or to an earlier time.
     pub filed: u64,

@@ -41,6 +41,34 @@ fn a_cap_bounds_whatever_is_set() {
     });
 }
 
+/// A peer that sends something each time has its deadline set again and again, as if there were
+/// more time.
+#[test]
+fn a_cap_that_is_over_is_not_put_off_by_being_set() {
+    run(async {
+        let deadlines = Deadlines::new();
+        tokio::task::spawn_local(deadlines.clone().sweep());
+        let (deadline, start) = (deadlines.add(), Instant::now());
+        deadline.cap(start, Duration::from_millis(300));
+        deadline.set(start, Duration::from_secs(10));
+        poll_fn(|context| {
+            let _ = deadline.poll(context);
+            Poll::Ready(())
+        })
+        .await;
+        tokio::time::sleep(Duration::from_millis(320)).await;
+        for _ in 0..3 {
+            deadline.set(Instant::now(), Duration::from_secs(10));
+            let now = poll_fn(|context| Poll::Ready(deadline.poll(context)));
+            assert!(now.await.is_ready());
+        }
+        deadline.lift();
+        deadline.set(Instant::now(), Duration::from_secs(10));
+        passed(&deadline).await;
+        assert!(start.elapsed() >= Duration::from_secs(10));
+    });
+}
+
 #[test]
 fn it_fires_when_it_is_due_and_not_before() {
     run(async {

@@ -56,12 +56,17 @@ impl Wheel {
         self.next
     }
 
-    /// Moves a deadline. True when it has to be filed again, by [`Wheel::file`].
+    /// Moves a deadline. True when it has to be filed again, by [`Wheel::file`]. One that has passed
+    /// stays so unless it is moved to a later time: a peer whose bytes move it on does not put off
+    /// a cap that is over.
     #[inline]
     pub fn set(&mut self, id: u32, at: u64) -> bool {
         let Some(slot) = self.slots.get_mut(id) else {
             return false;
         };
+        if slot.expired && at <= slot.at {
+            return false;
+        }
         slot.at = at;
         slot.expired = false;
         at <= slot.filed
@@ -177,7 +182,6 @@ impl Wheel {
                 self.file(id, 0);
                 continue;
             }
-            slot.at = NEVER;
             slot.expired = true;
             let waker = slot.waker.take();
             self.take_out(id);

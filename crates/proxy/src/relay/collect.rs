@@ -45,9 +45,9 @@ pub(crate) struct Collector<'a> {
     pub status: u16,
     pub headers: Headers,
     pub content: Collected,
-    /// Whether the whole request has gone out.
+    /// Whether the whole request has gone out in this attempt.
     pub is_sent: bool,
-    /// Whether the body of the reply is being read.
+    /// Whether the body of this attempt's reply is being read.
     has_begun: bool,
     /// Whether the reply's body is above the limit: what has come of it is of no use.
     pub is_too_large: bool,
@@ -180,6 +180,7 @@ impl Downstream for Collector<'_> {
 
     fn rewind(&mut self) {
         self.body.rewind();
+        (self.is_sent, self.has_begun) = (false, false);
     }
 
     /// The time of a call holds for its whole reply.

@@ -27,7 +27,7 @@ use crate::stream::events;
 use crate::upstream::request_head::{self, CameBy, ForwardTarget, Lines as _, Outgoing};
 use crate::upstream::{self, Attempt, Lease, Lent, Line, Patience, Upstream};
 
-/// How long after a request has come its kept connection may have been closed under it: what is
+/// How long after it was lent a kept connection may have been closed under a request: what is
 /// closed later has been closed upon the request.
 const RACE_TIME: Duration = Duration::from_secs(1);
 
@@ -124,7 +124,7 @@ pub(crate) fn send<D: Requester>(
                 // The flow's own time has ended it.
                 lease.gave_up();
             }
-            attempt.repeats = order.repeats && order.now.elapsed() < RACE_TIME;
+            attempt.repeats = order.repeats && sent.now.elapsed() < RACE_TIME;
             target
                 .upstream
                 .after_failure(failed, reused, lease, &mut attempt)?;

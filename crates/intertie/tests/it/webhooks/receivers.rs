@@ -155,3 +155,70 @@ fn a_reply_to_a_request_that_has_not_come_whole_accepts_nothing() {
     assert_eq!(measure(&engine, "failed_total", "shop"), 1.0);
     engine.stop();
 }
+
+/// What one attempt has sent says nothing about the next: the second one, of the same event, is
+/// answered early.
+#[test]
+fn a_repeated_request_that_has_not_come_whole_accepts_nothing_either() {
+    let connections = AtomicUsize::new(0);
+    let receiver = Receiver::new(move |mut incoming| {
+        let ok = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+        match connections.fetch_add(1, Ordering::Relaxed) {
+            0 => {
+                incoming.read();
+                incoming.write(ok);
+                // The second one comes whole, and the connection is closed without an answer.
+                let (length, _) = incoming.read_head().unwrap();
+                let _ = incoming.stream.read_exact(&mut vec![0; length]);
+            }
+            1 => {
+                incoming.read_head();
+                incoming.write(ok);
+                thread::sleep(Duration::from_millis(300));
+            }
+            _ => while incoming.read() && incoming.write(ok) {},
+        }
+    });
+    let place = Place::with(
+        "payload: event\nbody_max: 8MiB",
+        &endpoint("shop", &receiver.url(), "retry: { delay: 50ms }"),
+    );
+    let engine = place.run();
+    let large = format!("\"{}\"", "x".repeat(7 << 20));
+    let first = place.publish("1");
+    receiver.wait_for(1);
+    let ids = [first, place.publish(&large), place.publish("3")];
+    assert_eq!(receiver.wait_for(3), ids);
+    assert_eq!(measure(&engine, "failed_total", "shop"), 1.0);
+    engine.stop();
+}
+
+/// The time that a request has waited for its turn is no time in which its connection was closed
+/// under it.
+#[test]
+fn a_request_that_has_waited_for_its_connection_is_repeated_too() {
+    let receiver = Receiver::new(|mut incoming| {
+        let ok = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+        if incoming.read() {
+            // The other one waits for the only connection meanwhile.
+            thread::sleep(Duration::from_millis(1500));
+            incoming.write(ok);
+            let _ = incoming.stream.read_exact(&mut [0]);
+        }
+    });
+    let more = "retry: { delay: 1h }, ordered: false, concurrent: 2";
+    let port = receiver.port;
+    let used = format!("use: {{ sink: {{ http: \"http://127.0.0.1:{port}\", connections: 1 }} }}");
+    let place = Place::with(
+        &format!("payload: event\n{used}"),
+        &endpoint("shop", "sink:/hook", more),
+    );
+    let engine = place.run();
+    let ids = place.publish_all(0..2);
+    assert_eq!(receiver.wait_for(2), ids);
+    wait_long("both are done", || {
+        measure(&engine, "lag_events", "shop") == 0.0
+    });
+    assert_eq!(measure(&engine, "failed_total", "shop"), 0.0);
+    engine.stop();
+}

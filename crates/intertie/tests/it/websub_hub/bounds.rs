@@ -261,10 +261,6 @@ fn a_challenge_is_no_answer_when_its_body_is_cut() {
             "/broken" => {
                 format!("transfer-encoding: chunked\r\n\r\n{length:x}\r\n{challenge}\r\nzz\r\n")
             }
-            "/padded" => {
-                let spaces = " ".repeat(70_000 - length);
-                format!("content-length: 70000\r\n\r\n{challenge}{spaces}")
-            }
             _ => format!("content-length: {length}\r\n\r\n{challenge}"),
         };
         format!("HTTP/1.1 200 X\r\n{rest}").into_bytes()
@@ -276,7 +272,7 @@ fn a_challenge_is_no_answer_when_its_body_is_cut() {
         let labels = [("flow", "news"), ("step", "websub")];
         engine.measured("intertie_websub_hub_unverified_total", &labels)
     };
-    for (number, path) in (1..).zip(["long", "endless", "broken", "padded"]) {
+    for (number, path) in (1..).zip(["long", "endless", "broken"]) {
         let url = format!("http://127.0.0.1:{}/{path}", callback.port());
         place.subscribe(&url, &[]);
         wait_long("it is not verified", || {

@@ -139,6 +139,57 @@ fn a_ping_has_a_topic_fetched_and_delivered_when_it_has_changed() {
     engine.stop();
 }
 
+/// What is fetched is compared with what the topic has, whoever has published that, and not with
+/// how it was spaced.
+#[test]
+fn a_ping_brings_back_what_others_have_replaced_and_nothing_that_is_there() {
+    let content = Arc::new(Mutex::new("{ \"a\": 1 }\n".to_owned()));
+    let shown = Arc::clone(&content);
+    let publisher = StrictBackend::answering(move |_| reply(200, &shown.lock().unwrap()));
+    allow(publisher.port());
+    let url = format!("http://127.0.0.1:{}/page", publisher.port());
+    let (place, subscriber) = (
+        Place::new(&format!("{{ url: \"{url}\" }}")),
+        Subscriber::new(),
+    );
+    let mut engine = place.run();
+    let callback = subscriber.callback("/");
+    let subscribe = [
+        ("hub.mode", "subscribe"),
+        ("hub.topic", &*url),
+        ("hub.callback", &*callback),
+    ];
+    assert_eq!(place.ask(&subscribe).status, 202);
+    wait_for_subscriptions(&engine, 1);
+    let ping = |engine: &Engine| {
+        let count = publisher.requests().len();
+        let reply = place.ask(&[("hub.mode", "publish"), ("hub.url", &url)]);
+        assert_eq!(reply.status, 204, "{}", reply.text());
+        wait_long("it is fetched", || publisher.requests().len() > count);
+        let labels = [("flow", "news"), ("step", "websub")];
+        let fetches = engine.measured("intertie_websub_hub_fetches_total", &labels);
+        assert!(fetches >= Some(1.0));
+    };
+    ping(&engine);
+    subscriber.wait_for(1);
+    ping(&engine);
+    place.publish("{\"a\":2}");
+    subscriber.wait_for(2);
+    ping(&engine);
+    subscriber.wait_for(3);
+    engine.stop();
+    engine = place.run();
+    ping(&engine);
+    *content.lock().unwrap() = "{\"a\":3}".to_owned();
+    ping(&engine);
+    let all = subscriber.wait_for(4);
+    assert_eq!(
+        all.iter().map(text).collect::<Vec<_>>(),
+        [1, 2, 1, 3].map(|it| format!("{{\"a\":{it}}}"))
+    );
+    engine.stop();
+}
+
 /// Whoever pings chooses when the engine asks, and the publisher could send it on to the inside.
 #[test]
 fn pings_are_fetched_behind_the_egress_guard_and_redirects_not_followed() {

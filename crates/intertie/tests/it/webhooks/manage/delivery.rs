@@ -490,23 +490,28 @@ fn a_challenge_is_answered_by_a_whole_body_and_a_test_by_a_status() {
     let receiver = StrictBackend::answering(move |received| {
         let body: Value = serde_json::from_slice(&received.body).unwrap();
         let challenge = body["challenge"].as_str().unwrap_or("ok");
-        let size = format!("{:x}", challenge.len());
-        let answer = shown.lock().unwrap();
-        let answer = answer.replace("SIZE", &size).replace('C', challenge);
-        let length = challenge.len() + 5;
-        let answer = answer.replace("LENGTH", &length.to_string());
-        let answer = answer.replace("SPACES", &" ".repeat(70_000 - challenge.len()));
+        let length = challenge.len();
+        let mut answer = shown.lock().unwrap().to_owned();
+        for (name, value) in [
+            ("<challenge>", challenge),
+            ("<size>", &format!("{length:x}")),
+            ("<more>", &(length + 5).to_string()),
+            ("<spaces>", &" ".repeat(70_000 - length)),
+        ] {
+            answer = answer.replace(name, value);
+        }
+        assert!(!answer.contains("spaces") && (length < 9 || answer.contains(challenge)));
         format!("HTTP/1.1 200 X\r\n{answer}").into_bytes()
     });
     let mut managed = Managed::new(&[receiver.port()], "timeout: 300ms", "");
     let url = format!("http://127.0.0.1:{}/hook", receiver.port());
-    let too_long = "content-length: 70000\r\n\r\nCSPACES";
+    let too_long = "content-length: 70000\r\n\r\n<challenge><spaces>";
     let made = managed.create(ANN, &json!({ "url": url }));
     let id = text_of(&made, "id");
     for cut in [
-        "content-length: LENGTH\r\n\r\nC",
-        "transfer-encoding: chunked\r\n\r\nSIZE\r\nC\r\n",
-        "transfer-encoding: chunked\r\n\r\nSIZE\r\nC\r\nzz\r\n",
+        "content-length: <more>\r\n\r\n<challenge>",
+        "transfer-encoding: chunked\r\n\r\n<size>\r\n<challenge>\r\n",
+        "transfer-encoding: chunked\r\n\r\n<size>\r\n<challenge>\r\nzz\r\n",
         too_long,
     ] {
         *answer.lock().unwrap() = cut;
@@ -514,7 +519,8 @@ fn a_challenge_is_answered_by_a_whole_body_and_a_test_by_a_status() {
         assert_eq!(verified.status, 409, "{cut}: {}", verified.text());
         assert_eq!(managed.state(ANN, id), "unverified", "{cut}");
     }
-    *answer.lock().unwrap() = "transfer-encoding: chunked\r\n\r\nSIZE\r\nC\r\n0\r\n\r\n";
+    *answer.lock().unwrap() =
+        "transfer-encoding: chunked\r\n\r\n<size>\r\n<challenge>\r\n0\r\n\r\n";
     assert_eq!(managed.act(ANN, id, "verify").status, 200);
     for cut in ["content-length: 9999\r\n\r\nok", too_long] {
         *answer.lock().unwrap() = cut;
