@@ -4,10 +4,8 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 fn main() -> ExitCode {
+    allocator::link_mimalloc();
     intertie::shown::guard_panics();
     match intertie::cli::Cli::parse().execute() {
         Ok(code) => code,

@@ -8,11 +8,9 @@ use clap::Parser;
 // The modules of the crate's library, under the same paths as there.
 use lab::{document, pki, stamp, stub, units, websocket, wire};
 
-// As the engine has it: stubs and load generators are not to be dearer than what they measure.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 fn main() -> ExitCode {
+    // As the engine: stubs and load generators are not to be dearer than what they measure.
+    allocator::link_mimalloc();
     match bench::run(bench::Args::parse()) {
         Ok(code) => code,
         Err(error) => {

@@ -58,6 +58,7 @@ pub(super) const EDGES: &[(&str, &[&str])] = &[
     (
         "intertie",
         &[
+            "allocator",
             "flow",
             "auth",
             "steps",

@@ -540,3 +540,19 @@ fn the_client_is_who_a_listed_proxy_says() {
         assert!(line.unwrap().contains(&peer), "{output}");
     }
 }
+
+/// Rust's own allocator calls `malloc`, which has to be mimalloc's (decision 0066): what it says of
+/// itself at the end shows that it was used.
+#[test]
+fn the_allocator_of_the_process_is_mimalloc() {
+    let mut check = command();
+    check.args(["check", "examples/quickstart"]);
+    let output = check.env("MIMALLOC_SHOW_STATS", "1").output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    let committed = told
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("committed :"));
+    let mut words = committed.unwrap_or_default().split_whitespace();
+    let peak: f64 = words.next().unwrap().parse().unwrap();
+    assert!(peak >= 1.0 && words.next() == Some("MiB"), "{told}");
+}

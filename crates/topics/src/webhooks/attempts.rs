@@ -6,7 +6,7 @@ use std::hash::BuildHasher as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use component::state::{State, StateKey, States};
-use hashbrown::{DefaultHashBuilder, HashMap};
+use hashbrown::{DefaultHashBuilder, HashTable};
 use message::secret;
 
 use crate::frame::Kind;
@@ -80,45 +80,79 @@ impl Attempt {
 
 /// The topic and the name of an endpoint.
 type Key = (Arc<str>, Arc<str>);
+/// The same of a caller.
+type KeyRef<'a> = (&'a Arc<str>, &'a Arc<str>);
+
+fn owned((topic, name): KeyRef<'_>) -> Key {
+    (Arc::clone(topic), Arc::clone(name))
+}
+
+/// The attempts of an endpoint.
+struct OfEndpoint {
+    key: Key,
+    /// The hash of the key.
+    hash: u64,
+    attempts: VecDeque<Attempt>,
+}
+
+impl OfEndpoint {
+    fn is(&self, (topic, name): KeyRef<'_>) -> bool {
+        self.key.1 == *name && self.key.0 == *topic
+    }
+}
 
 #[derive(Default)]
 struct Shard {
-    of: HashMap<Key, VecDeque<Attempt>>,
-    /// The endpoints of all attempts, the oldest first.
-    order: VecDeque<Key>,
+    endpoints: HashTable<OfEndpoint>,
+    /// The endpoints of all attempts with the hashes of their keys, the oldest first.
+    order: VecDeque<(u64, Key)>,
     bytes: usize,
 }
 
 impl Shard {
-    fn add(&mut self, key: Key, attempt: Attempt, bytes_max: usize) {
+    /// An endpoint that has as many as it may loses its first one: then nothing is copied but the
+    /// attempt, for each request comes by here.
+    fn add(&mut self, (hash, key): (u64, KeyRef<'_>), attempt: Attempt, bytes_max: usize) {
         self.bytes += attempt.size();
-        let all = self.of.entry(key.clone()).or_default();
+        let entry = self.endpoints.entry(hash, |it| it.is(key), |it| it.hash);
+        let new = || OfEndpoint {
+            key: owned(key),
+            hash,
+            attempts: VecDeque::new(),
+        };
+        let all = &mut entry.or_insert_with(new).into_mut().attempts;
         if all.len() >= EACH_MAX
             && let Some(first) = all.pop_front()
         {
             // The place of the one that goes stands for the next one: there is one for each.
             self.bytes -= first.size();
         } else {
-            self.order.push_back(key);
+            self.order.push_back((hash, owned(key)));
         }
         all.push_back(attempt);
         while self.bytes > bytes_max
-            && let Some(oldest) = self.order.pop_front()
+            && let Some((hash, (topic, name))) = self.order.pop_front()
         {
-            self.forget_first(&oldest);
+            self.forget_first(hash, (&topic, &name));
         }
     }
 
-    fn forget_first(&mut self, key: &Key) {
-        let Some(all) = self.of.get_mut(key) else {
+    fn forget_first(&mut self, hash: u64, key: KeyRef<'_>) {
+        let Ok(mut found) = self.endpoints.find_entry(hash, |it| it.is(key)) else {
             return;
         };
+        let all = &mut found.get_mut().attempts;
         if let Some(first) = all.pop_front() {
             self.bytes -= first.size();
         }
         if all.is_empty() {
-            self.of.remove(key);
+            found.remove();
         }
+    }
+
+    fn find(&self, hash: u64, key: KeyRef<'_>) -> Option<&VecDeque<Attempt>> {
+        let found = self.endpoints.find(hash, |it| it.is(key));
+        found.map(|it| &it.attempts)
     }
 }
 
@@ -137,25 +171,26 @@ impl Attempts {
         states.get(StateKey::shared("", "webhook attempts"), Self::default)
     }
 
-    fn shard(&self, (topic, name): (&str, &str)) -> MutexGuard<'_, Shard> {
-        let at = (self.hasher.hash_one((topic, name)) % SHARDS as u64) as usize;
+    /// The hash of a key, and where its attempts are.
+    fn shard(&self, key: KeyRef<'_>) -> (u64, MutexGuard<'_, Shard>) {
+        let hash = self.hasher.hash_one(key);
+        // Not by the bits that the table goes by.
+        let at = (hash >> 32) as usize % SHARDS;
         let [first, ..] = &self.shards;
         let shard = self.shards.get(at).unwrap_or(first);
-        shard.lock().unwrap_or_else(PoisonError::into_inner)
+        (hash, shard.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Keeps an attempt.
-    pub(super) fn add(&self, (topic, name): (&Arc<str>, &Arc<str>), attempt: Attempt) {
-        let key = (Arc::clone(topic), Arc::clone(name));
-        let mut shard = self.shard((topic, name));
-        shard.add(key, attempt, BYTES_MAX / SHARDS);
+    pub(super) fn add(&self, key: KeyRef<'_>, attempt: Attempt) {
+        let (hash, mut shard) = self.shard(key);
+        shard.add((hash, key), attempt, BYTES_MAX / SHARDS);
     }
 
     /// Those of an endpoint, the newest first.
-    pub(super) fn list(&self, topic: &Arc<str>, name: &Arc<str>) -> Vec<Attempt> {
-        let shard = self.shard((topic, name));
-        let key = (Arc::clone(topic), Arc::clone(name));
-        let all = shard.of.get(&key).into_iter().flatten();
+    pub(super) fn list(&self, key: KeyRef<'_>) -> Vec<Attempt> {
+        let (hash, shard) = self.shard(key);
+        let all = shard.find(hash, key).into_iter().flatten();
         all.rev().cloned().collect()
     }
 }
@@ -183,17 +218,24 @@ mod tests {
     #[test]
     fn the_oldest_are_forgotten_first_and_the_bytes_are_bounded() {
         let mut shard = Shard::default();
+        let add = |shard: &mut Shard, name: &str, attempt, bytes_max| {
+            let (topic, name) = key(name);
+            shard.add((name.len() as u64, (&topic, &name)), attempt, bytes_max);
+        };
         let each = attempt(0, 100).size();
         for number in 0..10 {
             let name = if number % 2 == 0 { "even" } else { "odd" };
-            shard.add(key(name), attempt(number, 100), 4 * each);
+            add(&mut shard, name, attempt(number, 100), 4 * each);
             assert!(shard.bytes <= 4 * each);
         }
-        let times =
-            |name: &str| -> Vec<u64> { shard.of[&key(name)].iter().map(|it| it.at_ms).collect() };
+        let times = |name: &str| -> Vec<u64> {
+            let (topic, name) = key(name);
+            let all = shard.find(name.len() as u64, (&topic, &name)).unwrap();
+            all.iter().map(|it| it.at_ms).collect()
+        };
         assert_eq!((times("even"), times("odd")), (vec![6, 8], vec![7, 9]));
-        shard.add(key("large"), attempt(10, 10 * each), 4 * each);
-        assert!(shard.of.is_empty() && shard.order.is_empty() && shard.bytes == 0);
+        add(&mut shard, "large", attempt(10, 10 * each), 4 * each);
+        assert!(shard.endpoints.is_empty() && shard.order.is_empty() && shard.bytes == 0);
     }
 
     #[test]
@@ -203,12 +245,12 @@ mod tests {
         for number in 0..EACH_MAX as u64 + 20 {
             attempts.add((&topic, &name), attempt(number, 1));
         }
-        let all = attempts.list(&topic, &name);
+        let all = attempts.list((&topic, &name));
         assert_eq!(all.len(), EACH_MAX);
         assert_eq!(all[0].at_ms, EACH_MAX as u64 + 19);
         assert!(all.is_sorted_by(|a, b| a.at_ms > b.at_ms));
-        assert!(attempts.list(&topic, &"other".into()).is_empty());
-        let shard = attempts.shard((&topic, &name));
+        assert!(attempts.list((&topic, &"other".into())).is_empty());
+        let (_, shard) = attempts.shard((&topic, &name));
         assert_eq!(shard.bytes, EACH_MAX * attempt(0, 1).size());
         assert_eq!(shard.order.len(), EACH_MAX, "it does not grow either");
         drop(shard);

@@ -129,7 +129,7 @@ impl Operations<'_> {
             Named::Subscription(known) => known.state,
             Named::File(plan) => Arc::clone(&plan.state),
         };
-        Ok(self.managed.attempts.list(state.topic(), &state.name))
+        Ok(self.managed.attempts.list((state.topic(), &state.name)))
     }
 
     /// A subscription that is about to be changed.
