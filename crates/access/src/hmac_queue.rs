@@ -294,7 +294,7 @@ pub fn passes_self_test() -> bool {
             QueuedMessage::new(&key, "1-2.3.", &bytes.slice(..length))
         };
         // Lengths that are equal, that have the same number of blocks, and any; keys that differ,
-        // pairs and one for all. Each has a way of its own, and so has what does not fill the lanes.
+        // pairs and one for all. Each has a way of its own, and so have lanes that stay empty.
         let ways: [fn(usize) -> (usize, usize); 6] = [
             |at| (301, at % 100),
             |at| (300 + at % 20, at % 100),

@@ -27,9 +27,9 @@ const TOO_MUCH: usize = 1 << 62;
 /// Has mimalloc linked, whose feature `override` makes it the `malloc` of the process. Rust's own
 /// allocator, `std::alloc::System`, calls that.
 ///
-/// It is not a `#[global_allocator]`: as one it is asked for each block by `mi_malloc_aligned`, even
-/// if all that is wanted is what every block has. Above 1 KiB mimalloc 3 goes a long way then, and
-/// takes more memory than it was asked for, unless the size is a power of two.
+/// It is not a `#[global_allocator]`: as one it is asked for each block by `mi_malloc_aligned`,
+/// even if all that is wanted is what every block has. Above 1 KiB mimalloc 3 goes a long way then,
+/// and takes more memory than it was asked for, unless the size is a power of two.
 pub fn link_mimalloc() {
     let alloc: unsafe fn(&mimalloc::MiMalloc, Layout) -> *mut u8 = GlobalAlloc::alloc;
     black_box(alloc);

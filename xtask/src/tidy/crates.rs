@@ -77,7 +77,7 @@ pub(super) const EDGES: &[(&str, &[&str])] = &[
         ],
     ),
     ("testkit", &[]),
-    ("lab", &[]),
+    ("lab", &["allocator"]),
     ("xtask", &[]),
 ];
 

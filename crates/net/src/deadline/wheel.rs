@@ -56,9 +56,9 @@ impl Wheel {
         self.next
     }
 
-    /// Moves a deadline. True when it has to be filed again, by [`Wheel::file`]. One that has passed
-    /// stays so unless it is moved to a later time: a peer whose bytes move it on does not put off
-    /// a cap that is over.
+    /// Moves a deadline. True when it has to be filed again, by [`Wheel::file`]. One that has
+    /// passed stays so unless it is moved to a later time: a peer whose bytes move it on does not
+    /// put off a cap that is over.
     #[inline]
     pub fn set(&mut self, id: u32, at: u64) -> bool {
         let Some(slot) = self.slots.get_mut(id) else {
