@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use crate::client::rescue;
 use crate::client::session::{After, Served, Session};
+use crate::relay::Downstream as _;
 use crate::relay::downstream_http1::{Http1Downstream, RequestSource};
 use crate::relay::exchange::{EventStream, Relayed};
 use crate::relay::failure::{Break, Failure};
@@ -50,11 +51,12 @@ pub(crate) async fn forward(
         Ok(()) => send(&mut down, order).await,
         Err(failure) => Err(failure),
     };
+    // What the client is told now has a time of its own.
+    down.deadline().lift();
     if !matches!(result, Ok(Outcome::Relayed(_))) && down.finish_interim().await.is_err() {
-        session.deadline.lift();
         return session.after_reply(0, true, Err(io::ErrorKind::BrokenPipe.into()));
     }
-    let served = match result {
+    match result {
         Err(failure) => {
             let closes = !down.discard();
             session.answer_failure(failure, closes).await
@@ -71,9 +73,7 @@ pub(crate) async fn forward(
         Ok(Outcome::Switched(up, lease)) => {
             Box::pin(tunnel::begin(session, target, (*up, lease), streams)).await
         }
-    };
-    session.deadline.lift();
-    served
+    }
 }
 
 async fn ask_for_upgrade(session: &mut Session, source: &RequestSource) -> Served {

@@ -155,6 +155,7 @@ impl Session {
     fn go_away(&mut self) {
         self.is_going = true;
         self.watched = Watched::Nothing;
+        self.deadline.clear();
         self.link.go_away();
     }
 

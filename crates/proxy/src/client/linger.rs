@@ -68,7 +68,7 @@ fn poll_discard(
     bounds: Bounds,
     context: &mut Context<'_>,
 ) -> Poll<()> {
-    // A deadline that is moved has not passed, so the cap is looked at itself.
+    // A deadline that is moved has not passed before the next sweep: the cap is looked at itself.
     if deadline.is_over() {
         return Poll::Ready(());
     }

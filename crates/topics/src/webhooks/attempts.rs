@@ -22,7 +22,7 @@ const SHOWN_MAX: usize = 200;
 /// The least bytes of the beginning of a secret that are taken for a part of it.
 const CUT_MIN: usize = 6;
 /// What an attempt takes beside its texts: itself, its place in the order, its endpoint's.
-const OVERHEAD: usize = 160;
+const OVERHEAD: usize = 176;
 
 /// A request to an endpoint, and what has come of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
