@@ -51,10 +51,10 @@ pub type Tag = [u8; TAG];
 pub struct HmacKey {
     /// The key with zeros up to the size of a block, which makes the same tags.
     block: [u8; BLOCK],
-    /// The inner and the outer hash behind the key's block, where each message begins. With a copy
-    /// of a state in place of an object of aws-lc a small message costs half.
-    inner: Sha256,
-    outer: Sha256,
+    /// The inner and the outer hash behind the key's block, where each message that is signed alone
+    /// begins; made for the first one. With copies of these states a small message costs a quarter
+    /// less than with an object of aws-lc.
+    states: OnceLock<[Sha256; 2]>,
 }
 
 /// Without the key.
@@ -74,34 +74,26 @@ impl HmacKey {
             // A key that is longer than a block is replaced by its digest (RFC 2104, section 2).
             None => block[..TAG].copy_from_slice(&sha256(secret)),
         }
-        let begun = |pad| Sha256::new().chain_update(padded(&block, pad));
         Self {
-            inner: begun(INNER_PAD),
-            outer: begun(OUTER_PAD),
             block,
+            states: OnceLock::new(),
         }
     }
 
     /// The tag of a message in parts.
     #[must_use]
     pub fn sign(&self, parts: &[&[u8]]) -> Tag {
-        let mut inner = self.inner.clone();
+        let begun = |pad| Sha256::new().chain_update(self.padded(pad));
+        let new = || [begun(INNER_PAD), begun(OUTER_PAD)];
+        let [mut inner, outer] = self.states.get_or_init(new).clone();
         parts.iter().for_each(|part| inner.update(part));
-        self.outer
-            .clone()
-            .chain_update(inner.finalize())
-            .finalize()
-            .into()
+        outer.chain_update(inner.finalize()).finalize().into()
     }
 
+    /// The first block of one of the two hashes (RFC 2104, section 2).
     fn padded(&self, pad: u8) -> [u8; BLOCK] {
-        padded(&self.block, pad)
+        self.block.map(|byte| byte ^ pad)
     }
-}
-
-/// The first block of one of the two hashes (RFC 2104, section 2).
-fn padded(block: &[u8; BLOCK], pad: u8) -> [u8; BLOCK] {
-    block.map(|byte| byte ^ pad)
 }
 
 /// The queue of one thread for messages that are signed in batches.

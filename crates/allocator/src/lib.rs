@@ -24,8 +24,8 @@ const TICKS_MIN: u32 = 10;
 /// More than any machine has: 4 EiB.
 const TOO_MUCH: usize = 1 << 62;
 
-/// Has mimalloc linked, whose feature `override` makes it the `malloc` of the process. Rust's own
-/// allocator, `std::alloc::System`, calls that.
+/// Has mimalloc linked. Its feature `override` makes it the `malloc` of the process, which Rust's
+/// own allocator (`std::alloc::System`) calls.
 ///
 /// It is not a `#[global_allocator]`: as one it is asked for each block by `mi_malloc_aligned`,
 /// even if all that is wanted is what every block has. Above 1 KiB mimalloc 3 goes a long way then,

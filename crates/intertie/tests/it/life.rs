@@ -541,8 +541,8 @@ fn the_client_is_who_a_listed_proxy_says() {
     }
 }
 
-/// Rust's own allocator calls `malloc`, which has to be mimalloc's (decision 0066): what it says of
-/// itself at the end shows that it was used.
+/// Rust's own allocator calls `malloc`, which has to be mimalloc's (decision 0066): the statistics
+/// that mimalloc prints when the process ends show that blocks came from it.
 #[test]
 fn the_allocator_of_the_process_is_mimalloc() {
     let mut check = command();

@@ -88,14 +88,14 @@ fn owned((topic, name): KeyRef<'_>) -> Key {
 }
 
 /// The attempts of an endpoint.
-struct OfEndpoint {
+struct EndpointAttempts {
     key: Key,
     /// The hash of the key.
     hash: u64,
     attempts: VecDeque<Attempt>,
 }
 
-impl OfEndpoint {
+impl EndpointAttempts {
     fn is(&self, (topic, name): KeyRef<'_>) -> bool {
         self.key.1 == *name && self.key.0 == *topic
     }
@@ -103,7 +103,7 @@ impl OfEndpoint {
 
 #[derive(Default)]
 struct Shard {
-    endpoints: HashTable<OfEndpoint>,
+    endpoints: HashTable<EndpointAttempts>,
     /// The endpoints of all attempts with the hashes of their keys, the oldest first.
     order: VecDeque<(u64, Key)>,
     bytes: usize,
@@ -115,7 +115,7 @@ impl Shard {
     fn add(&mut self, (hash, key): (u64, KeyRef<'_>), attempt: Attempt, bytes_max: usize) {
         self.bytes += attempt.size();
         let entry = self.endpoints.entry(hash, |it| it.is(key), |it| it.hash);
-        let new = || OfEndpoint {
+        let new = || EndpointAttempts {
             key: owned(key),
             hash,
             attempts: VecDeque::new(),

@@ -146,7 +146,8 @@ async fn get(hub: &HubTopic, max: u64, services: &dyn Services) -> Result<Bytes,
     }
 }
 
-/// Whether this is what the topic has anyway, whoever has published it and however it was spaced.
+/// Whether this is the newest content of the topic, whoever has published it. White space in JSON
+/// does not count.
 fn is_latest(hub: &HubTopic, topic: &Topic, body: &Bytes) -> bool {
     let latest = topic.log().ok().and_then(|log| log.latest());
     latest.is_some_and(|event| {

@@ -193,8 +193,7 @@ fn a_repeated_request_that_has_not_come_whole_accepts_nothing_either() {
     engine.stop();
 }
 
-/// The time that a request has waited for its turn is no time in which its connection was closed
-/// under it.
+/// How long a request has queued for its connection does not count when that is closed under it.
 #[test]
 fn a_request_that_has_waited_for_its_connection_is_repeated_too() {
     let receiver = Receiver::new(|mut incoming| {
