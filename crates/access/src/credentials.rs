@@ -1,7 +1,7 @@
 //! Credentials as they stand in a request: `Authorization`, the fields and query parameters of API
 //! keys, `access_token` (RFC 9110, section 11; RFC 6750, section 2; RFC 9449, section 7.1).
 //!
-//! [`find`] looks only for what [`Wanted`] names. A request has at most one credential: of two, one
+//! [`find`] and [`locate`] look only for what [`Wanted`] names. A request has at most one credential: of two, one
 //! reader would judge the first and another one the second. [`Challenges`] are the answers.
 
 mod basic;
@@ -290,6 +290,25 @@ pub fn find<'a>(
     query: Option<&'a [u8]>,
     wanted: &Wanted,
 ) -> Result<Presented<'a>, Problem> {
+    let presented = locate(fields, query, wanted)?;
+    if let Some(Credential::Bearer(token)) = &presented.credential {
+        check_token68(token)?;
+    }
+    Ok(presented)
+}
+
+/// The same for whoever knows many tokens by heart: the characters of a bearer token in
+/// `Authorization` are not looked at, which for a usual JSON Web Token is most of the work. It may
+/// even be empty. A token that is the same as one that was found to be good needs no look; for all
+/// others there is [`check_token68`].
+///
+/// # Errors
+/// As [`find`], but for that.
+pub fn locate<'a>(
+    fields: impl Iterator<Item = (&'a [u8], &'a [u8])>,
+    query: Option<&'a [u8]>,
+    wanted: &Wanted,
+) -> Result<Presented<'a>, Problem> {
     let mut authorization = None;
     let (mut proof, mut proofs) = (None, 0_usize);
     let mut presented = Presented::default();
@@ -301,7 +320,7 @@ pub fn find<'a>(
                 put(&mut presented, credential, None)?;
                 presented.source = Source::Subprotocol;
             }
-        } else if wanted.takes_any() && name.eq_ignore_ascii_case(b"authorization") {
+        } else if wanted.takes_any() && is_authorization(name) {
             if authorization.replace(value.trim_ascii()).is_some() {
                 return Err(Problem::RepeatedAuthorization);
             }
@@ -330,6 +349,20 @@ pub fn find<'a>(
         query::find(query, wanted, &mut presented)?;
     }
     Ok(presented)
+}
+
+/// Whether it is the name `Authorization`, in any case. Every request with a token comes by here;
+/// the length is known when this is compiled, so that no byte needs a branch.
+fn is_authorization(name: &[u8]) -> bool {
+    const NAME: &[u8; 13] = b"authorization";
+    // Nothing but the letters themselves becomes one of them by this.
+    let is_it = |name: &[u8; NAME.len()]| {
+        let pairs = name.iter().zip(NAME);
+        pairs.fold(0, |differs, (byte, wanted)| {
+            differs | ((byte | 0x20) ^ wanted)
+        }) == 0
+    };
+    name.try_into().is_ok_and(is_it)
 }
 
 /// Keeps the credential that was found, unless there is one already.
@@ -370,11 +403,15 @@ fn read_authorization<'a>(
         Scheme::Basic => BASIC_MAX.div_ceil(3) * 4,
         Scheme::Bearer | Scheme::Dpop => TOKEN_MAX,
     };
-    check_token(text, bound)?;
+    check_length(text, bound)?;
     Ok(Some(match scheme {
         Scheme::Bearer => Credential::Bearer(Cow::Borrowed(text)),
-        Scheme::Basic => Credential::Basic(Basic::new(text)),
+        Scheme::Basic => {
+            check_token68(text)?;
+            Credential::Basic(Basic::new(text))
+        }
         Scheme::Dpop => {
+            check_token68(text)?;
             let proof = proof.ok_or(Problem::Proof)?;
             check_token(proof, PROOF_MAX).map_err(|_| Problem::Proof)?;
             let token = text;
@@ -383,11 +420,24 @@ fn read_authorization<'a>(
     }))
 }
 
-/// `token68 = 1*( ALPHA / DIGIT / "-" / "." / "_" / "~" / "+" / "/" ) *"="`
 fn check_token(text: &[u8], bound: usize) -> Result<(), Problem> {
-    if text.len() > bound {
-        return Err(Problem::TooLong);
+    check_length(text, bound)?;
+    check_token68(text)
+}
+
+fn check_length(text: &[u8], bound: usize) -> Result<(), Problem> {
+    match text.len() > bound {
+        true => Err(Problem::TooLong),
+        false => Ok(()),
     }
+}
+
+/// `token68 = 1*( ALPHA / DIGIT / "-" / "." / "_" / "~" / "+" / "/" ) *"="` (RFC 9110, section
+/// 11.2)
+///
+/// # Errors
+/// [`Problem::Malformed`], when the text is no such token.
+pub fn check_token68(text: &[u8]) -> Result<(), Problem> {
     let padding = text.iter().rev().take_while(|&&it| it == b'=').count();
     let (plain, _) = text.split_at(text.len() - padding);
     match !plain.is_empty() && is_plain(plain) {
@@ -443,6 +493,22 @@ fn is_token_byte(byte: u8) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn authorization_is_known_in_any_case_and_nothing_else_is_taken_for_it() {
+        for name in ["authorization", "Authorization", "AUTHORIZATION"] {
+            assert!(is_authorization(name.as_bytes()), "{name}");
+            for at in 0..name.len() {
+                for byte in 0..=u8::MAX {
+                    let mut other = name.as_bytes().to_vec();
+                    other[at] = byte;
+                    let is_it = other.eq_ignore_ascii_case(b"authorization");
+                    assert_eq!(is_authorization(&other), is_it, "{byte:#x} at {at}");
+                }
+            }
+        }
+        assert!(!is_authorization(b"authorizatio") && !is_authorization(b""));
+    }
 
     #[test]
     fn a_byte_that_no_token_has_is_found_wherever_it_stands() {

@@ -103,8 +103,8 @@ fn carrier(config: &Spanned<ApiKeyConfig>, report: &mut Report) -> Option<Carrie
         (None, Some(query)) => Some(Carrier::Query(query.value.as_str().into())),
         (Some(header), None) => {
             let name = &header.value;
-            let is_own = Field::of(name.as_bytes()) != Field::Other
-                || ["authorization", "cookie"].contains(&name.to_ascii_lowercase().as_str());
+            let is_own =
+                Field::of(name.as_bytes()) != Field::Other || name.eq_ignore_ascii_case("cookie");
             if !Headers::is_name(name) || is_own {
                 let message = format!("`{}` is no header for keys", name.escape_debug());
                 report

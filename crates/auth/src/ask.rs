@@ -251,7 +251,11 @@ fn seen_fields(names: &[Spanned<String>], report: &mut Report) -> Vec<String> {
         };
         let is_ours = !matches!(
             Field::of(field.as_bytes()),
-            Field::Other | Field::ContentType | Field::ContentEncoding | Field::Via
+            Field::Other
+                | Field::Authorization
+                | Field::ContentType
+                | Field::ContentEncoding
+                | Field::Via
         ) || field.starts_with("x-original-");
         if is_ours {
             let message = format!("`{field}` is not passed on: the engine writes it itself");

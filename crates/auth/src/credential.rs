@@ -1,10 +1,11 @@
 //! What a request shows of its sender, and where.
 
 use std::borrow::Cow;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use access::credentials::{
-    self, ACCESS_TOKEN, Credential as Presented, KeyPlace, Problem, Scheme, Source, Wanted,
+    self, ACCESS_TOKEN, Credential as Presented, KeyPlace, Presented as PresentedIn, Problem,
+    Scheme, Source, Wanted,
 };
 use component::access::{CredentialLocation, RequestHead, TOKEN_SUBPROTOCOL};
 use component::cookies;
@@ -45,7 +46,7 @@ impl Carrier {
                 CredentialLocation::Query(ACCESS_TOKEN.into())
             }
             Self::Bearer if source == Source::Subprotocol => CredentialLocation::Subprotocol,
-            Self::Bearer | Self::Basic => CredentialLocation::Field(Arc::clone(&AUTHORIZATION)),
+            Self::Bearer | Self::Basic => CredentialLocation::Authorization,
             Self::Field(name) => CredentialLocation::Field(Arc::clone(name)),
             Self::Query(name) => CredentialLocation::Query(Arc::clone(name)),
             Self::Cookie(name) => CredentialLocation::Cookie(Arc::clone(name)),
@@ -72,9 +73,6 @@ impl Carrier {
         })
     }
 }
-
-/// Shared: every request with a token names it.
-static AUTHORIZATION: LazyLock<Arc<str>> = LazyLock::new(|| "authorization".into());
 
 /// Where bearer tokens may stand beside `Authorization`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -235,11 +233,36 @@ impl Finder {
     /// # Errors
     /// When there are several, for nobody can say who is meant, or one that nobody can read.
     pub fn find<'a>(&self, head: RequestHead<'a>) -> Result<Option<Credential<'a>>, Problem> {
-        let fields = head.headers.iter().map(|(_, name, value)| (name, value));
+        self.read(
+            head,
+            credentials::find(fields(head), head.query, self.wanted_of(head))?,
+        )
+    }
+
+    /// The same, but nobody has looked at the characters of a bearer token: see
+    /// [`credentials::locate`].
+    ///
+    /// # Errors
+    /// As [`find`](Self::find), but for that.
+    pub fn locate<'a>(&self, head: RequestHead<'a>) -> Result<Option<Credential<'a>>, Problem> {
+        let presented = credentials::locate(fields(head), head.query, self.wanted_of(head))?;
+        self.read(head, presented)
+    }
+
+    /// What to look for in a request.
+    fn wanted_of(&self, head: RequestHead<'_>) -> &Wanted {
         let others = self.wanted_of_others.as_ref();
         let others = others.filter(|_| !is_handshake(head));
-        let wanted = others.unwrap_or(&self.wanted);
-        let presented = credentials::find(fields, head.query, wanted)?;
+        others.unwrap_or(&self.wanted)
+    }
+
+    /// The credential of a request, of which this was presented in the usual places.
+    #[inline]
+    fn read<'a>(
+        &self,
+        head: RequestHead<'a>,
+        presented: PresentedIn<'a>,
+    ) -> Result<Option<Credential<'a>>, Problem> {
         let of = |wanted: Carrier| self.carriers.iter().position(|it| *it == wanted);
         let source = presented.source;
         let mut found = None;
@@ -320,6 +343,11 @@ impl Finder {
         }
         Ok(others)
     }
+}
+
+/// Names and values of the header fields of a request.
+fn fields<'a>(head: RequestHead<'a>) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+    head.headers.iter().map(|(_, name, value)| (name, value))
 }
 
 /// The only cookie of a name as a credential.

@@ -576,6 +576,23 @@ impl Condition {
 }
 
 impl Door for AccessDoor {
+    fn recall(
+        &self,
+        head: RequestHead<'_>,
+        services: &dyn Services,
+    ) -> Option<Result<Admitted, Box<Reply>>> {
+        let found = self.finder.locate(head).ok()??;
+        if self.tickets.is_some() {
+            let is_alone = matches!(tickets::presented(head), Ok(None));
+            if !is_alone || !self.is_shown(Some(&found)) {
+                return None;
+            }
+        }
+        let way = self.way(&found, head)?;
+        let checked = way.recall(&found, head, services)?;
+        Some(self.decide(&Entry::of(way, &found), checked, head, services))
+    }
+
     fn judge<'a>(&'a self, head: RequestHead<'a>, services: &'a dyn Services) -> Judgement<'a> {
         let refuse = |problem| Judgement::Ready(Err(self.refuse_unreadable(problem, head)));
         let found = match self.finder.find(head) {

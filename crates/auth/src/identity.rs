@@ -245,11 +245,10 @@ fn read_header(header: Option<&Spanned<String>>, report: &mut Report) -> Identit
 }
 
 /// Headers that systems need for something else: removing them from all requests would break these.
-const TAKEN: [&str; 12] = [
+const TAKEN: [&str; 11] = [
     "accept",
     "accept-encoding",
     "accept-language",
-    "authorization",
     "cache-control",
     "cookie",
     "dpop",

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use access::jwt::{
-    Algorithm, Audience, Key, KeySet, Refused, Rules, SeenTokens, Snapshot, TokenHash, Verifier,
-    claimed_issuer,
+    Algorithm, Audience, CachedToken, Key, KeySet, Refused, Rules, SeenTokens, Snapshot, TokenHash,
+    Verifier, claimed_issuer,
 };
 use component::access::{Caller, RequestHead};
 use component::definition::Surroundings;
@@ -169,6 +169,26 @@ impl JwtWay {
         })
     }
 
+    /// The keys that there are.
+    fn keys(&self, services: &dyn Services) -> Option<Snapshot> {
+        match &self.keys {
+            Keys::Fixed(keys) => Some(keys.clone()),
+            Keys::Fetched(fetcher) => fetcher.keys.current(services.now()),
+        }
+    }
+
+    /// Whose token it is that has been verified, if its holder may use it.
+    fn holder(
+        &self,
+        known: CachedToken<Option<Arc<Caller>>>,
+        credential: &Credential<'_>,
+        shown: (RequestHead<'_>, &dyn Services),
+    ) -> Checked {
+        self.possession.confirm(known.holder(), credential, shown)?;
+        let caller = known.into_value();
+        caller.map(Into::into).ok_or(Rejection::Invalid("no_id"))
+    }
+
     /// Verifies a token by these keys. One that this worker has verified before costs nothing, and
     /// one that any worker has verified is taken from addresses that send wrong ones too.
     fn verify(
@@ -197,12 +217,7 @@ impl JwtWay {
             }
         };
         drop(verifier);
-        let shown = (head, services);
-        if let Err(rejection) = self.possession.confirm(known.holder(), credential, shown) {
-            return Ok(Err(rejection));
-        }
-        let caller = known.into_value();
-        Ok(caller.map(Into::into).ok_or(Rejection::Invalid("no_id")))
+        Ok(self.holder(known, credential, (head, services)))
     }
 
     /// The same where other keys may have to be fetched first.
@@ -265,6 +280,23 @@ impl Way for JwtWay {
         issuer.is_some_and(|issuer| self.issuers.contains(&issuer))
     }
 
+    /// What has been verified before was a token to its last byte.
+    fn recall(
+        &self,
+        credential: &Credential<'_>,
+        head: RequestHead<'_>,
+        services: &dyn Services,
+    ) -> Option<Checked> {
+        let keys = self.keys(services)?;
+        let now = services.wall().as_secs();
+        let verified = self.verified(services);
+        let known = verified
+            .0
+            .borrow_mut()
+            .known(&credential.value, &keys, now)?;
+        Some(self.holder(known, credential, (head, services)))
+    }
+
     fn check<'a>(
         &'a self,
         credential: Credential<'a>,
@@ -272,10 +304,7 @@ impl Way for JwtWay {
         services: &'a dyn Services,
     ) -> Check<'a> {
         let at = (head, services);
-        let keys = match &self.keys {
-            Keys::Fixed(keys) => Some(keys.clone()),
-            Keys::Fetched(fetcher) => fetcher.keys.current(services.now()),
-        };
+        let keys = self.keys(services);
         let seen = match &keys {
             Some(keys) => match self.verify(&credential, keys, at) {
                 Ok(checked) => return Check::Ready(checked),

@@ -157,7 +157,12 @@ impl Worker {
         door: &dyn Door,
         request: &Request,
     ) -> Result<Option<Admitted>, Box<Reply>> {
-        door.judge(RequestHead::of(request), self).end().await
+        let head = RequestHead::of(request);
+        let recalls = !door.needs_message();
+        if let Some(judged) = recalls.then(|| door.recall(head, self)).flatten() {
+            return judged.map(Some);
+        }
+        door.judge(head, self).end().await
     }
 
     /// The same in a word.

@@ -113,6 +113,17 @@ pub(crate) trait Way: Send + Sync {
         true
     }
 
+    /// Says who has sent a credential, when it has checked the same one before and nothing has to
+    /// be waited for. Nobody may have looked yet at the characters of a token.
+    fn recall(
+        &self,
+        _credential: &Credential<'_>,
+        _head: RequestHead<'_>,
+        _services: &dyn Services,
+    ) -> Option<Checked> {
+        None
+    }
+
     /// Says who has sent a credential.
     fn check<'a>(
         &'a self,

@@ -215,7 +215,9 @@ impl<'a> RequestHead<'a> {
 /// Where a credential stood, so that it can be taken out of what is forwarded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CredentialLocation {
-    /// In the header field of this name, in lower case.
+    /// In `Authorization`.
+    Authorization,
+    /// In the header field of this name, in lower case, which is another one.
     Field(Arc<str>),
     /// In the parameter of the query of this name.
     Query(Arc<str>),
@@ -236,6 +238,7 @@ impl CredentialLocation {
     /// Takes out of a message what stands there.
     fn clear(&self, request: &mut Request) {
         match self {
+            Self::Authorization => request.headers.remove("authorization"),
             Self::Field(name) => request.headers.remove(name),
             Self::Query(name) => remove_parameter(request, name),
             Self::Cookie(name) => request.headers = cookies::without(&request.headers, name),
@@ -314,7 +317,7 @@ impl Admitted {
     pub fn hidden_field(&self) -> Option<&str> {
         match self.strip.as_ref()? {
             CredentialLocation::Field(name) => Some(name),
-            CredentialLocation::Dpop => Some("authorization"),
+            CredentialLocation::Authorization | CredentialLocation::Dpop => Some("authorization"),
             // Nobody says which of the cookies is meant.
             CredentialLocation::Cookie(_) => Some("cookie"),
             CredentialLocation::Query(_)
@@ -458,6 +461,17 @@ impl Judgement<'_> {
 
 /// What stands in front of a flow or a topic. One value serves all workers.
 pub trait Door: Send + Sync {
+    /// Judges a request whose credential it has found good before, without the work that this
+    /// saves. `None`: it has to [judge](Self::judge) the request, and nothing has been noted of it.
+    /// Not for doors that say [`needs_message`](Self::needs_message).
+    fn recall(
+        &self,
+        _head: RequestHead<'_>,
+        _services: &dyn Services,
+    ) -> Option<Result<Admitted, Box<Reply>>> {
+        None
+    }
+
     /// Judges a request by its head, and by its body when that is in the message. Dropping a
     /// pending judgement leaves nothing behind.
     fn judge<'a>(&'a self, head: RequestHead<'a>, services: &'a dyn Services) -> Judgement<'a>;

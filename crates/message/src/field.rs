@@ -5,6 +5,8 @@
 pub enum Field {
     /// Any field that is passed on as it is.
     Other,
+    /// `Authorization` (RFC 9110, section 11.6.2)
+    Authorization,
     /// `Client-Cert` and `Client-Cert-Chain` (RFC 9440), or a spelling of them with underscores
     ClientCert,
     /// `Connection` (RFC 9110, section 7.6.1)
@@ -78,6 +80,7 @@ impl Field {
             (10, b'c') if is_name(name, b"connection") => Self::Connection,
             (10, b'k') if is_name(name, b"keep-alive") => Self::KeepAlive,
             (12, b'c') if is_name(name, b"content-type") => Self::ContentType,
+            (13, b'a') if is_name(name, b"authorization") => Self::Authorization,
             (14, b'c') if is_name(name, b"content-length") => Self::ContentLength,
             (14, b'h') if is_name(name, b"http2-settings") => Self::Http2Settings,
             (15, b'x') if is_name(name, b"x-forwarded-for") => Self::XForwardedFor,
@@ -173,9 +176,8 @@ impl Field {
 }
 
 /// Fields of a head that the data path does not tell apart: none of them may be a trailer.
-const HEAD_ONLY: [&[u8]; 19] = [
+const HEAD_ONLY: [&[u8]; 18] = [
     // Authentication.
-    b"authorization",
     b"cookie",
     b"set-cookie",
     b"www-authenticate",
@@ -238,6 +240,8 @@ mod tests {
             ("VIA", Field::Via),
             ("dAte", Field::Date),
             ("Host", Field::Host),
+            ("AUTHORIZATION", Field::Authorization),
+            ("Authorisation", Field::Other),
             ("eXpect", Field::Expect),
             ("Trailer", Field::Trailer),
             ("upgrade", Field::Upgrade),

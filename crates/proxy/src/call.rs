@@ -83,16 +83,19 @@ impl Caller {
 
 impl Services for Caller {
     fn call<'a>(&'a self, call: handler::Call<'a>) -> LocalFuture<'a, Result<Reply, Fault>> {
-        let target = self.forwards.get(call.plan, &self.worker.upstreams);
-        let sending = Call {
-            body_max: call.body_max,
-            truncates: call.truncates,
-            body_time: call.body_time,
-            repeats: call.repeats,
-            given_up: call.deadline.map(Instant::from_std),
-            ..Call::new(&self.worker, target)
-        };
-        Box::pin(async move { sending.run(call.request).await })
+        // Nothing of the call is made before its place is there: it would be copied there.
+        Box::pin(async move {
+            let target = self.forwards.get(call.plan, &self.worker.upstreams);
+            let sending = Call {
+                body_max: call.body_max,
+                truncates: call.truncates,
+                body_time: call.body_time,
+                repeats: call.repeats,
+                given_up: call.deadline.map(Instant::from_std),
+                ..Call::new(&self.worker, target)
+            };
+            sending.run(call.request).await
+        })
     }
 
     fn sleep(&self, time: Duration) -> LocalFuture<'static, ()> {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use access::jwt::Signer;
+use component::access::RequestHead;
 use component::state::States;
 use serde_json::json;
 
@@ -73,6 +74,65 @@ fn a_token_that_some_worker_knows_is_taken_by_all_from_an_address_that_sends_wro
                 let unknown = token("bob", SECRET);
                 assert_eq!(worker.outcome(&*door, &unknown).await, "429");
             }
+        },
+    );
+}
+
+#[test]
+fn a_door_recalls_tokens_that_it_has_verified_and_nothing_else() {
+    const SECRET: &str = "a secret of the issuer that has more than 32 bytes";
+    let ways = way(&format!("issuer: id, secret: \"{SECRET}\""));
+    let yaml = format!("{ways}\nauth: {{ any: [tokens], scopes: [read] }}\n");
+    let door = door(&yaml, &States::default()).unwrap();
+    let signer = Signer::from_secret(SECRET.as_bytes());
+    let token = |name: &str, scope: &str| {
+        let claims = json!({
+            "iss": "id", "aud": "us", "sub": name, "scope": scope, "exp": START + 600
+        });
+        signer.sign(claims.as_object().unwrap()).unwrap()
+    };
+    let shown = |fields: &[&str]| {
+        let fields = fields.iter().map(|it| ("Authorization", *it));
+        request(&fields.collect::<Vec<_>>())
+    };
+    run(
+        |_| (Duration::ZERO, down()),
+        |worker| async move {
+            let recalled = |request: &message::Request| {
+                let judged = door.recall(RequestHead::of(request), &worker);
+                judged.map(|it| it.map_err(|reply| reply.status))
+            };
+            let ann = format!("Bearer {}", token("ann", "read"));
+            let bob = format!("bearer  {}", token("bob", "write"));
+            for presented in [&ann, &bob] {
+                assert!(
+                    recalled(&shown(&[presented])).is_none(),
+                    "it is not known yet"
+                );
+            }
+            assert_eq!(worker.outcome(&*door, &shown(&[&ann])).await, "ann");
+            assert_eq!(worker.outcome(&*door, &shown(&[&bob])).await, "403");
+            let admitted = recalled(&shown(&[&ann])).unwrap().unwrap();
+            assert_eq!(&*admitted.caller.id, "ann");
+            assert_eq!(recalled(&shown(&[&bob])).unwrap().unwrap_err(), 403);
+            // What a door has not seen is judged whole: no token, part of one, more than one.
+            for (fields, status) in [
+                (vec![], "401"),
+                (vec!["Bearer "], "400"),
+                (vec!["Bearer a b"], "400"),
+                (vec![&ann[..ann.len() - 1]], "401"),
+                (vec![&*format!("{ann} x")], "400"),
+                (vec![&*format!("{ann}\u{e4}")], "400"),
+                (vec![&*ann, &*ann], "400"),
+                (vec![&*ann.replace("Bearer", "Basic")], "401"),
+            ] {
+                let request = shown(&fields);
+                assert!(recalled(&request).is_none(), "{fields:?}");
+                assert_eq!(worker.outcome(&*door, &request).await, status, "{fields:?}");
+            }
+            tokio::time::sleep(Duration::from_secs(700)).await;
+            assert!(recalled(&shown(&[&ann])).is_none(), "it has expired");
+            assert_eq!(worker.outcome(&*door, &shown(&[&ann])).await, "401");
         },
     );
 }

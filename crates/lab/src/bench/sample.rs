@@ -45,8 +45,8 @@ pub(crate) struct Stubs {
     back: (Process, SocketAddr),
     /// What clients are sent to without a proxy, where they speak otherwise than proxies.
     front: Option<(Process, SocketAddr)>,
-    /// What clients present.
-    tokens: Option<Arc<Tokens>>,
+    /// What clients present, and who has signed it.
+    tokens: Option<(Issuer, Arc<Tokens>)>,
 }
 
 impl Stubs {
@@ -103,7 +103,11 @@ impl Bench {
     }
 
     /// A new issuer, whose key the next systems get, and the tokens of a case.
-    fn tokens(&self, scenario: &Scenario, case: &Case) -> anyhow::Result<Option<Arc<Tokens>>> {
+    fn tokens(
+        &self,
+        scenario: &Scenario,
+        case: &Case,
+    ) -> anyhow::Result<Option<(Issuer, Arc<Tokens>)>> {
         let Some(algorithm) = scenario.work.locked() else {
             return Ok(None);
         };
@@ -115,7 +119,8 @@ impl Bench {
         let issuer = Issuer::make(algorithm, &KeyFiles::in_folder(&self.folder))?;
         let cores: Vec<usize> = self.cores.beside().into_iter().collect();
         let tokens = issuer.tokens(count, &[&cores[..], &[self.cores.system]].concat())?;
-        Ok(Some(Arc::new(Tokens::new(&tokens, is_cold)?)))
+        let tokens = Arc::new(Tokens::new(&tokens, is_cold)?);
+        Ok(Some((issuer, tokens)))
     }
 
     fn stub(&self, side: Side, delay: Duration) -> anyhow::Result<(Process, SocketAddr)> {
@@ -173,9 +178,12 @@ impl Bench {
         if let Some(tokens) = tokens {
             tokens::ensure_checked(plan.address, &plan.path, tokens.get(0))?;
         }
-        let figures = self.measure(&plan, Some(&running), self.timing(system), &beside)?;
+        let mut figures = self.measure(&plan, Some(&running), self.timing(system), &beside)?;
         if tokens.is_some() {
             check_tokens(&plan, &figures, self.window)?;
+        }
+        if let Some((issuer, tokens)) = stubs.tokens.as_ref().filter(|(_, it)| it.is_cold) {
+            figures.check_us = Some(issuer.check_us(tokens, self.cores.system)?);
         }
         Ok((figures, setup.facts(scenario)))
     }
@@ -267,7 +275,7 @@ impl Bench {
             dialogue,
             status: 200,
             ledger: None,
-            tokens: stubs.tokens.clone(),
+            tokens: stubs.tokens.as_ref().map(|(_, tokens)| Arc::clone(tokens)),
             cores: self.cores.load.clone(),
         })
     }
@@ -365,6 +373,7 @@ pub(crate) fn figures(before: &Clock, after: &Clock, replies: u64, stats: &Stats
         delivered: None,
         flight: None,
         sessions: None,
+        check_us: None,
     }
 }
 

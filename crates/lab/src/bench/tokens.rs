@@ -14,11 +14,13 @@ use aws_lc_rs::encoding::{AsDer, PublicKeyX509Der};
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::rsa::KeySize;
 use aws_lc_rs::signature::{
-    ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair, KeyPair, RSA_PKCS1_SHA256,
+    ECDSA_P256_SHA256_FIXED, ECDSA_P256_SHA256_FIXED_SIGNING, ED25519, EcdsaKeyPair,
+    Ed25519KeyPair, KeyPair, ParsedPublicKey, RSA_PKCS1_2048_8192_SHA256, RSA_PKCS1_SHA256,
     RsaKeyPair,
 };
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use rustix::time::{ClockId, clock_gettime};
 use serde_json::json;
 
 use super::process;
@@ -29,6 +31,8 @@ pub(crate) const ISSUER: &str = "https://issuer.example";
 pub(crate) const AUDIENCE: &str = "lab";
 /// How many tokens are presented in turn where each is to be known already.
 pub(crate) const IN_TURN: usize = 10_000;
+/// How many signatures are checked to know what one check costs.
+const CHECKED: usize = 500;
 /// How long the answer to one request may take.
 const ASK_MAX: Duration = Duration::from_secs(5);
 /// How long tokens are good for that are not to expire, in seconds.
@@ -217,6 +221,41 @@ impl Issuer {
         })
     }
 
+    /// What it costs a core to check the signature of a token and nothing else, in microseconds.
+    ///
+    /// # Errors
+    /// When the core cannot be used, or a signature is wrong.
+    pub fn check_us(&self, tokens: &Tokens, core: usize) -> anyhow::Result<f64> {
+        let public = match &self.key {
+            SigningKey::Rsa(pair) => {
+                ParsedPublicKey::new(&RSA_PKCS1_2048_8192_SHA256, pair.public_key())
+            }
+            SigningKey::Ec(pair) => {
+                ParsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, pair.public_key())
+            }
+            SigningKey::Ed(pair) => ParsedPublicKey::new(&ED25519, pair.public_key()),
+        };
+        let public = public.map_err(|_| anyhow!("the public key cannot be read"))?;
+        let checked = (0..tokens.count().min(CHECKED)).map(|at| {
+            let token = std::str::from_utf8(tokens.get(at))?;
+            let (signed, signature) = token.rsplit_once('.').context("not a token")?;
+            anyhow::Ok((signed, URL_SAFE_NO_PAD.decode(signature)?))
+        });
+        let checked: Vec<_> = checked.collect::<Result<_, _>>()?;
+        let check_all = || {
+            process::pin(&[core])?;
+            let begin = thread_time();
+            for (signed, signature) in &checked {
+                let is_right = public.verify_sig(signed.as_bytes(), signature);
+                is_right.map_err(|_| anyhow!("a signature is wrong"))?;
+            }
+            let time = thread_time() - begin;
+            anyhow::Ok(time.as_secs_f64() * 1e6 / checked.len().max(1) as f64)
+        };
+        let joined = thread::scope(|scope| scope.spawn(check_all).join());
+        joined.unwrap_or_else(|_| Err(anyhow!("the thread that checks signatures panicked")))
+    }
+
     /// Tokens of so many clients, all different, that do not expire during a measurement. It takes
     /// half a millisecond for each of RS256, so all these cores do it.
     ///
@@ -282,6 +321,13 @@ pub(crate) fn ensure_checked(address: SocketAddr, path: &str, token: &[u8]) -> a
         "a forged token was answered with {line:?}"
     );
     Ok(())
+}
+
+/// What this thread has used of a core.
+fn thread_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    // invariant: it begins at zero and only grows.
+    Duration::try_from(time).unwrap_or_default()
 }
 
 /// The time of day in seconds since 1970.
@@ -374,6 +420,10 @@ mod tests {
             let mut made = issuer.tokens(5, &[]).unwrap();
             let tokens = Tokens::new(&made, true).unwrap();
             assert_eq!((tokens.count(), tokens.get(4)), (5, made[4].as_bytes()));
+            assert!(issuer.check_us(&tokens, 0).unwrap() > 1.0);
+            let forged = [made[0].replace(".", ".A")];
+            let forged = Tokens::new(&forged, true).unwrap();
+            assert!(issuer.check_us(&forged, 0).is_err());
             made.sort();
             made.dedup();
             assert_eq!(made.len(), 5);

@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 use std::cell::Cell;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Context;
@@ -12,14 +13,58 @@ use component::access::{
     TICKET_COOKIE, TICKET_PARAMETER, has_ticket_cookie, without_parameter,
 };
 use component::limits::{Admission, Gate};
-use message::{Fault, HeadersView, Kind, Origin, RateLimit, Reply, Request};
+use component::settings::Settings;
+use message::{
+    ClientCertificate, Fault, Field, FieldLine, HeadersView, Kind, Origin, RateLimit, Reply,
+    Request,
+};
 use tokio::time::Instant;
 
 use crate::call::{Caller, log_fault};
 use crate::client::gate::{self, Refusal, Visitor};
 use crate::panics;
 use crate::router::{Route, Table};
+use crate::upstream::request_head;
 use crate::worker::Worker;
+
+/// Who has sent a request, as far as its head and its connection say.
+pub(crate) struct Sender {
+    pub address: IpAddr,
+    /// The trusted proxy that is connected, if one is.
+    pub proxy: Option<IpAddr>,
+    pub certificate: Option<Arc<ClientCertificate>>,
+}
+
+impl Sender {
+    /// That of a request with these fields, over a connection of this peer with this certificate.
+    pub fn of(
+        (peer, certificate): (IpAddr, Option<&Arc<ClientCertificate>>),
+        headers: HeadersView<'_>,
+        settings: &Settings,
+    ) -> Self {
+        let proxies = settings.trusted_proxies.as_deref();
+        let (address, is_proxied) = request_head::client(proxies, peer, headers);
+        Self {
+            address,
+            proxy: is_proxied.then_some(peer),
+            certificate: request_head::certificate(settings, peer, headers, certificate),
+        }
+    }
+}
+
+/// Has a door judge a request whose credential it knows: `None` when it has to be judged. That
+/// takes no memory for a future.
+pub(crate) fn recall(
+    door: &Arc<dyn Door>,
+    head: RequestHead<'_>,
+    worker: &Rc<Worker>,
+) -> Option<Result<Admitted, TurnedAway>> {
+    let services = Caller::new(worker, &Rc::default());
+    match panics::catch(|| door.recall(head, &services)) {
+        Ok(judged) => judged.map(|it| it.map_err(TurnedAway::Reply)),
+        Err(fault) => Some(Err(TurnedAway::Reply(Box::new(fault.to_reply())))),
+    }
+}
 
 /// Has a door judge a request; `None` when it has to be judged again with its body. A judgement
 /// that the door has to wait for ends when the client leaves, and moves `now` on.
@@ -199,6 +244,8 @@ pub(crate) struct Stripped {
 /// What is left out of the lines of a request.
 #[derive(Debug)]
 pub(crate) enum StrippedLines {
+    /// `Authorization`.
+    Authorization,
     /// Those of this name.
     Field(Arc<str>),
     /// These cookies.
@@ -206,11 +253,12 @@ pub(crate) enum StrippedLines {
 }
 
 impl StrippedLines {
-    /// Whether something is left out of lines of this name.
-    pub fn concerns(&self, name: &[u8]) -> bool {
+    /// Whether something is left out of this line.
+    pub fn concerns(&self, line: &FieldLine<'_>) -> bool {
         match self {
-            Self::Field(field) => name.eq_ignore_ascii_case(field.as_bytes()),
-            Self::Cookies(_) => name.eq_ignore_ascii_case(b"cookie"),
+            Self::Authorization => line.field() == Field::Authorization,
+            Self::Field(field) => line.name().eq_ignore_ascii_case(field.as_bytes()),
+            Self::Cookies(_) => line.name().eq_ignore_ascii_case(b"cookie"),
         }
     }
 }
@@ -241,6 +289,7 @@ impl Stripped {
         for place in strip.into_iter().chain(implied.into_iter().flatten()) {
             let lines = &mut stripped.lines;
             match place {
+                CredentialLocation::Authorization => lines.push(StrippedLines::Authorization),
                 CredentialLocation::Field(name) => {
                     lines.push(StrippedLines::Field(Arc::clone(name)))
                 }

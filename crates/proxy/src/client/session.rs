@@ -1,40 +1,41 @@
 //! One client connection: reads request heads one by one, finds each one's route and has it
 //! served, until either side ends the connection.
 
+mod entrance;
+
 use std::future::poll_fn;
 use std::io;
 use std::net::IpAddr;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use component::access::{self, Admitted, Door};
-use component::limits::{Admission, Entered, Gate, Passed};
+use component::access::Admitted;
+use component::limits::Admission;
 use component::settings::Settings;
 use message::{Fault, Reply};
 use net::Connection;
 use net::deadline::Deadline;
-use net::http1::{BodyDecoder, Framing, HeadError, HeadLimits, Piece, RequestHead, Version};
+use net::http1::{BodyDecoder, HeadError, HeadLimits, Piece, RequestHead, Version};
 use tokio::time::Instant;
 
 use crate::call;
 use crate::call::Caller;
 use crate::client::added_fields::AddedFields;
 use crate::client::door::{self, BodyDoor, Stripped, TurnedAway};
-use crate::client::edge::{self, Asked, ReplyFields};
+use crate::client::edge::{self, ReplyFields};
 use crate::client::forward;
-use crate::client::gate::{self, Refusal, Visitor};
+use crate::client::gate::Refusal;
 use crate::client::handle;
 use crate::client::linger;
 use crate::client::rescue;
 use crate::client::response_head::{self, ClientSide};
 use crate::observe::AccessEntry;
+use crate::relay::Progress;
 use crate::relay::downstream_http1::RequestSource;
 use crate::relay::exchange::EventStream;
 use crate::relay::failure::Failure;
 use crate::relay::least_rate::ClientShare;
-use crate::relay::{Progress, has_left};
 use crate::router::{Captures, Found, Route, Target};
 use crate::stream::events::Events;
 use crate::stream::h1_client::Way;
@@ -299,14 +300,22 @@ impl Session {
     async fn serve_route(&mut self, route: &Rc<Route>, path: Option<Vec<u8>>) -> Served {
         let mut admitted = match &route.door {
             None => None,
-            Some(door) => match Box::pin(self.judge(door, route, path.as_ref())).await {
-                // On the heap: an open route has none, and every connection would pay for it.
-                Ok(admitted) => admitted.map(Box::new),
-                Err(TurnedAway::Reply(reply)) => {
-                    return Box::pin(self.answer_at_edge(&reply)).await;
+            Some(door) => {
+                let judged = match self.recall(door) {
+                    Some(judged) => judged.map(Some),
+                    None => Box::pin(self.judge(door, route, path.as_ref())).await,
+                };
+                match judged {
+                    // On the heap: an open route has none, and every connection would pay for it.
+                    Ok(admitted) => admitted.map(Box::new),
+                    Err(TurnedAway::Reply(reply)) => {
+                        return Box::pin(self.answer_at_edge(&reply)).await;
+                    }
+                    Err(TurnedAway::Gone) => {
+                        return Box::pin(self.turn_away(Refusal::Gone)).await;
+                    }
                 }
-                Err(TurnedAway::Gone) => return Box::pin(self.turn_away(Refusal::Gone)).await,
-            },
+            }
         };
         let (mut admission, mut limits) = (None, None);
         // Those whom the door judges by their bodies count when they are known.
@@ -347,65 +356,6 @@ impl Session {
         call::log_fault(&fault);
         let mut body = self.take_head();
         self.answer(&fault.to_reply(), &mut body).await
-    }
-
-    /// Asks a gate that needs no expression.
-    fn enter<'g>(
-        &self,
-        gate: &'g Gate,
-        admitted: Option<&Admitted>,
-    ) -> Option<Result<Entered<'g>, Fault>> {
-        if gate.needs_evaluation() {
-            return None;
-        }
-        let bytes = self.client.input.bytes();
-        let head = bytes.get(..self.head.length).unwrap_or_default();
-        let from = (self.client.peer(), self.head.headers(head), admitted);
-        let proxies = self.settings.trusted_proxies.as_deref();
-        Some(gate::enter(gate, from, proxies, self.now.into_std()))
-    }
-
-    /// Waits until a request may go on.
-    async fn pass(
-        &mut self,
-        gate: &Gate,
-        entered: Option<Result<Entered<'_>, Fault>>,
-        (route, path, admitted): (&Route, Option<&[u8]>, Option<&Admitted>),
-    ) -> Result<Passed, Refusal> {
-        let worker = Rc::clone(&self.worker);
-        let now = self.now.into_std();
-        let copied = match &entered {
-            None => {
-                let mut request = handle::take_request(self, route, path.map(<[u8]>::to_vec));
-                if let Some(admitted) = &admitted {
-                    admitted.enter(&mut request);
-                }
-                Some(request)
-            }
-            Some(_) => None,
-        };
-        // What comes behind a head without a body is another request.
-        let watches = self.head.framing == Framing::None;
-        let client = &mut self.client;
-        let has_left = |context: &mut Context<'_>| watches && has_left(context, client);
-        let passed = match (entered, copied) {
-            (Some(Err(fault)), _) => Err(Refusal::Fault(fault)),
-            (Some(Ok(entered)), _) => gate::wait(entered, &worker, has_left).await,
-            (None, Some(request)) => {
-                let visitor = Visitor {
-                    gate,
-                    worker: &worker,
-                    now,
-                    request,
-                    has_left,
-                };
-                visitor.pass().await
-            }
-            // Copied above.
-            (None, None) => Err(Refusal::Gone),
-        };
-        self.now = Instant::now();
-        passed
     }
 
     async fn serve_admitted(
@@ -466,61 +416,6 @@ impl Session {
                 door.settle(served.status);
                 served
             }
-        }
-    }
-
-    /// Has the door judge the request whose head lies at the front of the input.
-    async fn judge(
-        &mut self,
-        door: &Arc<dyn Door>,
-        route: &Rc<Route>,
-        path: Option<&Vec<u8>>,
-    ) -> Result<Option<Admitted>, TurnedAway> {
-        let needs_message = door.needs_message();
-        let message = needs_message.then(|| handle::take_request(self, route, path.cloned()));
-        // What comes behind a head without a body is another request.
-        let watches = self.head.framing == Framing::None;
-        // The door looks at the head while the client is watched, who may send more meanwhile.
-        let input = std::mem::take(&mut self.client.input);
-        let bytes = input.bytes();
-        let headers = self.head.headers(bytes);
-        let proxies = self.settings.trusted_proxies.as_deref();
-        let (peer, of_connection) = (self.client.peer(), self.client.certificate());
-        let certificate = request_head::certificate(&self.settings, peer, headers, of_connection);
-        let (client, is_proxied) = request_head::client(proxies, peer, headers);
-        let head = access::RequestHead {
-            method: self.head.method.as_str(),
-            path: self.head.path(bytes),
-            query: self.head.query(bytes),
-            headers,
-            peer: client,
-            proxy: is_proxied.then_some(peer),
-            is_secure: self.client.is_tls(),
-            certificate: certificate.as_ref(),
-            message: message.as_ref(),
-        };
-        let client = &mut self.client;
-        let has_left = |context: &mut Context<'_>| watches && has_left(context, client);
-        let waiting = (&mut self.now, has_left);
-        let judged = door::judge(door, head, &self.worker, waiting).await;
-        let behind = std::mem::replace(&mut self.client.input, input);
-        self.client.input.append(behind.bytes());
-        judged
-    }
-
-    /// The head, as far as the edge looks at it.
-    fn asked<'a>(&'a self, path: &'a [u8]) -> Asked<'a> {
-        let bytes = self.client.input.bytes();
-        Asked {
-            method: &self.head.method,
-            path,
-            query: self.head.query(bytes),
-            headers: self.head.headers(bytes),
-            peer: self.client.peer(),
-            is_secure: self.client.is_tls(),
-            upgrades: self.head.upgrades_to_websocket,
-            proxies: self.settings.trusted_proxies.as_deref(),
-            audit: &self.worker.engine.audit,
         }
     }
 

@@ -521,9 +521,9 @@ fn write_fields(plan: &ForwardPlan, request: &Outgoing<'_>, out: &mut impl Lines
         {
             continue;
         }
-        match request.strip.iter().find(|it| it.concerns(line.name())) {
+        match request.strip.iter().find(|it| it.concerns(&line)) {
             None => out.copy(line),
-            Some(StrippedLines::Field(_)) => {}
+            Some(StrippedLines::Authorization | StrippedLines::Field(_)) => {}
             Some(StrippedLines::Cookies(names)) => copy_without_cookies(names, line, out),
         }
     }

@@ -2,6 +2,7 @@
 //! oldest of all endpoints forgotten first.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::hash::BuildHasher as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -9,6 +10,7 @@ use component::state::{State, StateKey, States};
 use hashbrown::{DefaultHashBuilder, HashTable};
 use message::secret;
 
+use crate::event::EventId;
 use crate::frame::Kind;
 
 /// The most bytes of all of them.
@@ -24,6 +26,34 @@ const CUT_MIN: usize = 6;
 /// What an attempt takes beside its texts: itself, its place in the order, its endpoint's.
 const OVERHEAD: usize = 176;
 
+/// The `webhook-id` of a request. Most are ids of events and are kept as numbers: what is forgotten
+/// of an attempt is then in the attempt itself, not in a text that has long left the cache.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum WebhookId {
+    Event(EventId),
+    /// That of a batch, a gap, a challenge or a test.
+    Text(Arc<str>),
+}
+
+impl fmt::Display for WebhookId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Event(id) => id.fmt(formatter),
+            Self::Text(text) => text.fmt(formatter),
+        }
+    }
+}
+
+impl WebhookId {
+    /// The bytes of its text, if it has one.
+    fn size(&self) -> usize {
+        match self {
+            Self::Event(_) => 0,
+            Self::Text(text) => text.len(),
+        }
+    }
+}
+
 /// A request to an endpoint, and what has come of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Attempt {
@@ -33,8 +63,7 @@ pub(super) struct Attempt {
     pub kind: Option<Kind>,
     /// How long it took, in milliseconds.
     pub took_ms: u64,
-    /// The `webhook-id`.
-    pub id: Arc<str>,
+    pub id: WebhookId,
     /// The status of the reply; none when there was no reply.
     pub status: Option<u16>,
     /// Whether it has been accepted.
@@ -74,7 +103,7 @@ fn mask_cut(text: &mut String, own: &str) {
 
 impl Attempt {
     fn size(&self) -> usize {
-        OVERHEAD + self.id.len() + self.shown.len()
+        OVERHEAD + self.id.size() + self.shown.len()
     }
 }
 
@@ -121,6 +150,10 @@ impl Shard {
             attempts: VecDeque::new(),
         };
         let all = &mut entry.or_insert_with(new).into_mut().attempts;
+        if all.len() == all.capacity() && all.len() < EACH_MAX {
+            // In the end there is just room for all: the next one takes the place of the first.
+            all.reserve_exact(all.len().clamp(1, EACH_MAX - all.len()));
+        }
         if all.len() >= EACH_MAX
             && let Some(first) = all.pop_front()
         {
@@ -204,7 +237,7 @@ mod tests {
             at_ms: number,
             kind: Some(Kind::Event),
             took_ms: 1,
-            id: "1-1".into(),
+            id: WebhookId::Text("1-1".into()),
             status: Some(200),
             is_accepted: true,
             shown: "x".repeat(size).into(),

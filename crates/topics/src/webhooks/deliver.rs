@@ -11,7 +11,7 @@ use message::{Fault, Reply, Request};
 use steps::status_fault;
 use steps::store::StoreWriter;
 
-use super::attempts::{Attempt, redacted};
+use super::attempts::{Attempt, WebhookId, redacted};
 use super::machine::{DeadLetterReason, Outcome, Span};
 use super::plan::{EndpointPlan, Outgoing};
 use super::post::Post;
@@ -324,7 +324,7 @@ impl Parcel {
                 at_ms: now_ms(services),
                 kind: Some(Kind::Error),
                 took_ms: 0,
-                id: id.into(),
+                id: WebhookId::Text(id.into()),
                 status: None,
                 is_accepted: false,
                 shown: shown.clone(),
@@ -380,7 +380,7 @@ async fn send(plan: &EndpointPlan, post: &Post, services: &dyn Services) -> Repo
         at_ms,
         kind: Some(post.kind),
         took_ms: u64::try_from(took).unwrap_or(u64::MAX),
-        id: Arc::clone(&post.id),
+        id: post.webhook_id(),
         status: report.status,
         is_accepted: report.outcome == Outcome::Delivered,
         shown: redacted(&report.shown, &secrets),

@@ -104,6 +104,8 @@ pub(crate) struct Driver {
     note_at: Option<u64>,
     is_noting: bool,
     published: watch::Receiver<u64>,
+    /// What that was when rings were extended last: it is asked for each request.
+    seen: u64,
     /// How many endpoints have events in memory because they are behind.
     behind: usize,
     /// Endpoints that come and go meanwhile.
@@ -121,6 +123,7 @@ impl Driver {
         let is_on_disk = topic.settings().durability == Durability::Disk;
         let mut driver = Self {
             published: log.changes(),
+            seen: 0,
             log,
             keyed: served.hub.keyed().filter(|_| is_on_disk).cloned(),
             entries: Entries::default(),
@@ -270,6 +273,7 @@ impl Driver {
     /// Has events read for rings for which somebody waits.
     fn extend_rings(&mut self, services: &dyn Services) {
         let published = *self.published.borrow_and_update();
+        self.seen = published;
         if self.is_stopping {
             return;
         }
@@ -436,7 +440,6 @@ impl Driver {
     /// Offers an endpoint the events that it wants and that are in memory. What is not there is
     /// waited for, or read.
     fn feed(&mut self, at: usize, now: Now, services: &dyn Services) {
-        let published = *self.published.borrow();
         let Some(entry) = self.entries.get_mut(at) else {
             return;
         };
@@ -457,7 +460,7 @@ impl Driver {
                 view.ring.restart(number);
                 view.viewer = None;
             }
-            if number >= view.ring.end() || number >= published {
+            if number >= view.ring.end() || number >= self.seen {
                 if !std::mem::replace(&mut entry.is_waiting, true) {
                     view.waiting.push(at);
                 }

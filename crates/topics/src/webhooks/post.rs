@@ -9,6 +9,7 @@ use bytes::Bytes;
 use message::{Body, Headers, Method, Request};
 use websub::signature::Method as SignedBy;
 
+use super::attempts::WebhookId;
 use super::axway;
 use super::envelope::{self, CloudEvents};
 use super::machine::Span;
@@ -213,6 +214,14 @@ impl Post {
             at_ms: now_ms,
             body,
             batch: None,
+        }
+    }
+
+    /// Its id as attempts have it.
+    pub fn webhook_id(&self) -> WebhookId {
+        match (&self.batch, self.kind) {
+            (Some(_), _) | (None, Kind::Gap) => WebhookId::Text(Arc::clone(&self.id)),
+            (None, _) => WebhookId::Event(self.event),
         }
     }
 

@@ -225,6 +225,8 @@ pub(crate) struct EndpointState {
     /// Whether a replay has to go on to the newest event: each applies to the one before (patches),
     /// or several become one request (batches).
     is_chain: AtomicBool,
+    /// Whether `inner` has something rare: each delivery asks, and need not lock it for that.
+    has_rare: AtomicBool,
     inner: Mutex<Inner>,
 }
 
@@ -264,7 +266,7 @@ struct Inner {
     bell: Option<Arc<Bell>>,
     /// The number that it has there.
     number: u32,
-    /// What most endpoints have nothing of.
+    /// What most endpoints have nothing of, see [`EndpointState::change_rare`].
     rare: Option<Box<Rare>>,
     /// Whether what is known of it is not on the disk: the last note before it was given back has
     /// failed.
@@ -280,20 +282,6 @@ struct Rare {
     trouble: Option<Box<str>>,
     /// Why it is down.
     failure: Option<Box<str>>,
-}
-
-impl Inner {
-    /// Changes what is rare, and frees it when nothing is left of it.
-    fn change_rare<T>(&mut self, change: impl FnOnce(&mut Rare) -> T) -> T {
-        let mut rare = self.rare.take().unwrap_or_default();
-        let result = change(&mut rare);
-        let is_empty = rare.commands.is_empty()
-            && rare.reports.is_none()
-            && rare.trouble.is_none()
-            && rare.failure.is_none();
-        self.rare = (!is_empty).then_some(rare);
-        result
-    }
 }
 
 impl EndpointState {
@@ -329,6 +317,7 @@ impl EndpointState {
             health: AtomicU8::new(0),
             is_proven: AtomicBool::new(false),
             is_chain: AtomicBool::new(false),
+            has_rare: AtomicBool::new(false),
             inner: Mutex::new(Inner {
                 position: stored.and_then(Position::of),
                 ..Inner::default()
@@ -338,6 +327,19 @@ impl EndpointState {
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes what is rare, and frees it when nothing is left of it.
+    fn change_rare<T>(&self, inner: &mut Inner, change: impl FnOnce(&mut Rare) -> T) -> T {
+        let mut rare = inner.rare.take().unwrap_or_default();
+        let result = change(&mut rare);
+        let is_empty = rare.commands.is_empty()
+            && rare.reports.is_none()
+            && rare.trouble.is_none()
+            && rare.failure.is_none();
+        inner.rare = (!is_empty).then_some(rare);
+        self.has_rare.store(!is_empty, Ordering::Release);
+        result
     }
 
     /// The name of its topic.
@@ -406,7 +408,7 @@ impl EndpointState {
     pub(super) fn hand_over(&self, reports: Option<Box<Reports>>, is_noted: bool) {
         let mut inner = self.inner();
         if reports.is_some() || inner.rare.is_some() {
-            inner.change_rare(|it| it.reports = reports);
+            self.change_rare(&mut inner, |it| it.reports = reports);
         }
         inner.owes_note = !is_noted;
     }
@@ -421,7 +423,7 @@ impl EndpointState {
         let mut inner = self.inner();
         let owes_note = inner.owes_note;
         let reports = match inner.rare {
-            Some(_) => inner.change_rare(|it| it.reports.take()),
+            Some(_) => self.change_rare(&mut inner, |it| it.reports.take()),
             None => None,
         };
         (reports, owes_note)
@@ -433,7 +435,7 @@ impl EndpointState {
         let mut inner = self.inner();
         let (bell, number) = (inner.bell.clone()?, inner.number);
         let (answer, answered) = oneshot::channel();
-        inner.change_rare(|it| it.commands.push((command, answer)));
+        self.change_rare(&mut inner, |it| it.commands.push((command, answer)));
         drop(inner);
         bell.ring(number);
         Some(answered)
@@ -457,9 +459,9 @@ impl EndpointState {
         match outcome {
             Outcome::Delivered => {
                 self.is_proven.store(true, Ordering::Relaxed);
-                let mut inner = self.inner();
-                if inner.rare.is_some() {
-                    inner.change_rare(|it| (it.trouble, it.failure) = (None, None));
+                if self.has_rare() {
+                    let forget = |it: &mut Rare| (it.trouble, it.failure) = (None, None);
+                    self.change_rare(&mut self.inner(), forget);
                 }
             }
             Outcome::Refused => self.is_proven.store(true, Ordering::Relaxed),
@@ -475,12 +477,12 @@ impl EndpointState {
 
     /// It has not got an event, for this reason.
     pub(super) fn set_trouble(&self, why: &str) {
-        self.inner().change_rare(|it| it.trouble = Some(why.into()));
+        self.change_rare(&mut self.inner(), |it| it.trouble = Some(why.into()));
     }
 
     /// It is down, for this reason.
     pub(super) fn set_failure(&self, why: &str) {
-        self.inner().change_rare(|it| it.failure = Some(why.into()));
+        self.change_rare(&mut self.inner(), |it| it.failure = Some(why.into()));
     }
 
     /// Why it is down; why it has not got an event, if it has got none since and is not down.
@@ -537,11 +539,14 @@ impl EndpointState {
 
     /// What is asked of whoever serves it.
     pub fn take_commands(&self) -> Vec<Asked> {
-        let mut inner = self.inner();
-        match inner.rare {
-            Some(_) => inner.change_rare(|it| std::mem::take(&mut it.commands)),
-            None => Vec::new(),
+        if !self.has_rare() {
+            return Vec::new();
         }
+        self.change_rare(&mut self.inner(), |it| std::mem::take(&mut it.commands))
+    }
+
+    fn has_rare(&self) -> bool {
+        self.has_rare.load(Ordering::Acquire)
     }
 
     /// Shows how it is.

@@ -257,3 +257,25 @@ fn the_first_control_character_of_a_word_is_found() {
         }
     }
 }
+
+#[test]
+fn a_value_ends_at_the_first_control_character_wherever_that_stands() {
+    for length in 0..=4 * CHUNK + 9 {
+        let mut text = vec![b'x'; length];
+        assert_eq!(text_length(&text), length);
+        for at in 0..length {
+            for (byte, is_end) in [
+                (b'\r', true),
+                (0, true),
+                (0x7f, true),
+                (b'\t', false),
+                (0xe4, false),
+            ] {
+                text[at] = byte;
+                let end = if is_end { at } else { length };
+                assert_eq!(text_length(&text), end, "{byte:#x} at {at} of {length}");
+            }
+            text[at] = b'x';
+        }
+    }
+}

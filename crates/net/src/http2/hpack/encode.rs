@@ -259,6 +259,7 @@ impl Encoder {
 #[inline]
 fn known(field: Field) -> Option<(usize, &'static [u8])> {
     Some(match field {
+        Field::Authorization => (23, b"authorization"),
         Field::ContentEncoding => (26, b"content-encoding"),
         Field::ContentLength => (28, b"content-length"),
         Field::ContentType => (31, b"content-type"),
@@ -429,6 +430,7 @@ mod tests {
     #[test]
     fn known_fields_have_the_index_of_their_name() {
         let names = [
+            "authorization",
             "content-encoding",
             "content-length",
             "content-type",

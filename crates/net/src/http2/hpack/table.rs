@@ -127,6 +127,7 @@ fn fixed_kind(index: usize) -> Kind {
         4 | 5 => Kind::Path,
         6 | 7 => Kind::Scheme,
         8..=14 => Kind::Status,
+        23 => Kind::Plain(Field::Authorization),
         26 => Kind::Plain(Field::ContentEncoding),
         28 => Kind::Plain(Field::ContentLength),
         31 => Kind::Plain(Field::ContentType),

@@ -11,11 +11,11 @@ use net::http2::Head;
 use tokio::time::Instant;
 
 use super::{Place, StreamSession};
-use crate::client::door::{self, TurnedAway};
+use crate::client::door::{self, Sender, TurnedAway};
 use crate::client::edge::Asked;
 use crate::client::gate::{self, Refusal, Visitor};
 use crate::router::Route;
-use crate::upstream::request_head::{self, take_fields};
+use crate::upstream::request_head::take_fields;
 
 impl StreamSession {
     /// The head, as far as the edge looks at it.
@@ -85,25 +85,25 @@ impl StreamSession {
         place: Place<'_>,
     ) -> Result<Option<Admitted>, TurnedAway> {
         let headers = head.fields.view();
-        let proxies = self.settings.trusted_proxies.as_deref();
         let needs_message = door.needs_message();
         let message = needs_message.then(|| self.take_request(route, head, method, place));
         let origin = &self.origin;
-        let (peer, is_proxied) = request_head::client(proxies, origin.peer, headers);
-        let of_connection = origin.certificate.as_ref();
-        let certificate =
-            request_head::certificate(&self.settings, origin.peer, headers, of_connection);
+        let connected = (origin.peer, origin.certificate.as_ref());
+        let sender = Sender::of(connected, headers, &self.settings);
         let head = RequestHead {
             method: method.as_str(),
             path: place.path,
             query: place.query,
             headers,
-            peer,
-            proxy: is_proxied.then_some(origin.peer),
+            peer: sender.address,
+            proxy: sender.proxy,
             is_secure: origin.is_secure,
-            certificate: certificate.as_ref(),
+            certificate: sender.certificate.as_ref(),
             message: message.as_ref(),
         };
+        if !needs_message && let Some(judged) = door::recall(door, head, &self.worker) {
+            return judged.map(Some);
+        }
         let stream = &self.stream;
         let has_left = |context: &mut Context<'_>| stream.fate(context).is_some();
         door::judge(door, head, &self.worker, (&mut self.now, has_left)).await

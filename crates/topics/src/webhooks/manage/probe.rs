@@ -9,7 +9,7 @@ use message::{Fault, Headers, Kind, Origin, Reply};
 use serde_json::{Value, json};
 
 use super::Managed;
-use crate::webhooks::attempts::{Attempt, redacted};
+use crate::webhooks::attempts::{Attempt, WebhookId, redacted};
 use crate::webhooks::deliver::BODY_TIME;
 use crate::webhooks::subscriptions::record::{ID_PREFIX, Subscription};
 use crate::webhooks::times::now_ms;
@@ -159,7 +159,7 @@ impl Managed {
             at_ms,
             kind: None,
             took_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
-            id: id.into(),
+            id: WebhookId::Text(id.into()),
             status,
             is_accepted: status.is_some_and(|it| matches!(it, 200..=299)),
             shown,

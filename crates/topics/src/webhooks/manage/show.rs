@@ -109,7 +109,7 @@ pub(super) fn attempt(attempt: &Attempt) -> Value {
     json!({
         "time": time(attempt.at_ms),
         "milliseconds": attempt.took_ms,
-        "event": &*attempt.id,
+        "event": attempt.id.to_string(),
         "status": attempt.status,
         "accepted": attempt.is_accepted,
         "reply": &*attempt.shown,

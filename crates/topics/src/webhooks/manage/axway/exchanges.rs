@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::list::Query;
 use crate::event::EventId;
-use crate::webhooks::attempts::Attempt;
+use crate::webhooks::attempts::{Attempt, WebhookId};
 use crate::webhooks::axway;
 use crate::webhooks::manage::operations::Operations;
 use crate::webhooks::manage::show;
@@ -72,7 +72,10 @@ pub(super) fn reply(
 
 fn exchange((topic, subscription): (&str, &str), attempt: &Attempt) -> Value {
     let took = i64::try_from(attempt.took_ms).unwrap_or(i64::MAX);
-    let event: Option<EventId> = attempt.id.parse().ok();
+    let event: Option<EventId> = match &attempt.id {
+        WebhookId::Event(id) => Some(*id),
+        WebhookId::Text(text) => text.parse().ok(),
+    };
     let shown = || Some(Value::from(&*attempt.shown));
     let (answer, error) = match attempt.status {
         Some(_) => (shown(), None),
@@ -110,7 +113,7 @@ mod tests {
             at_ms: 1_700_000_000_123,
             kind: status.map(|_| Kind::Patch),
             took_ms: 1234,
-            id: id.into(),
+            id: WebhookId::Text(id.into()),
             status,
             is_accepted: status == Some(200),
             shown: "words".into(),
