@@ -239,7 +239,8 @@ impl Issuer {
         let checked = (0..tokens.count().min(CHECKED)).map(|at| {
             let token = std::str::from_utf8(tokens.get(at))?;
             let (signed, signature) = token.rsplit_once('.').context("not a token")?;
-            anyhow::Ok((signed, URL_SAFE_NO_PAD.decode(signature)?))
+            let signature = URL_SAFE_NO_PAD.decode(signature);
+            anyhow::Ok((signed, signature.map_err(|_| anyhow!("not a signature"))?))
         });
         let checked: Vec<_> = checked.collect::<Result<_, _>>()?;
         let check_all = || {
