@@ -1,8 +1,9 @@
 //! Credentials as they stand in a request: `Authorization`, the fields and query parameters of API
 //! keys, `access_token` (RFC 9110, section 11; RFC 6750, section 2; RFC 9449, section 7.1).
 //!
-//! [`find`] and [`locate`] look only for what [`Wanted`] names. A request has at most one credential: of two, one
-//! reader would judge the first and another one the second. [`Challenges`] are the answers.
+//! [`find`] and [`locate`] look only for what [`Wanted`] names. A request has at most one
+//! credential: of two, one reader would judge the first and another one the second. [`Challenges`]
+//! are the answers.
 
 mod basic;
 mod challenges;

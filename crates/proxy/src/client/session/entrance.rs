@@ -1,5 +1,5 @@
-//! What a request of HTTP/1.1 meets before it is served: what the listener and the route want to see
-//! of it, the door, and the limits.
+//! What a request of HTTP/1.1 meets before it is served: what the listener and the route want to
+//! see of it, the door, and the limits.
 
 use std::rc::Rc;
 use std::sync::Arc;
