@@ -43,6 +43,9 @@ pub(crate) struct AccessDoor {
     tickets: Option<TicketDesk>,
     /// The credentials that browsers send by themselves and that go no further.
     implied: Option<Arc<[CredentialLocation]>>,
+    /// Whether tokens are for one way, which recalls them: where there is a choice, a token would
+    /// have to be read first.
+    has_one_that_recalls: bool,
     /// Where refusals go beside the log.
     audit: Arc<Audit>,
 }
@@ -100,6 +103,10 @@ impl AccessDoor {
         if sources.query {
             secret_parameters.push(ACCESS_TOKEN.into());
         }
+        let mut tokens = tokens();
+        let has_one_that_recalls = tokens.next().is_some_and(|it| it.properties().recalls)
+            && tokens.next().is_none()
+            && !ways.iter().any(|it| it.properties().needs_message);
         let finder = Finder::new(carriers, schemes, sources)?;
         Ok(Self {
             name: name.to_owned(),
@@ -112,6 +119,7 @@ impl AccessDoor {
             sources,
             tickets: None,
             implied: None,
+            has_one_that_recalls,
             audit: Arc::default(),
         }
         .with_implied())
@@ -576,18 +584,19 @@ impl Condition {
 }
 
 impl Door for AccessDoor {
+    fn recalls(&self) -> bool {
+        self.has_one_that_recalls && self.tickets.is_none() && self.require.is_none()
+    }
+
     fn recall(
         &self,
         head: RequestHead<'_>,
         services: &dyn Services,
     ) -> Option<Result<Admitted, Box<Reply>>> {
-        let found = self.finder.locate(head).ok()??;
-        if self.tickets.is_some() {
-            let is_alone = matches!(tickets::presented(head), Ok(None));
-            if !is_alone || !self.is_shown(Some(&found)) {
-                return None;
-            }
+        if !self.recalls() {
+            return None;
         }
+        let found = self.finder.locate(head).ok()??;
         let way = self.way(&found, head)?;
         let checked = way.recall(&found, head, services)?;
         Some(self.decide(&Entry::of(way, &found), checked, head, services))

@@ -143,6 +143,7 @@ impl JwtWay {
                 token_sources: sources,
                 dpop: possession.dpop,
                 tells_apart: true,
+                recalls: true,
                 ..Properties::new(name, Carrier::Bearer)
             },
             issuers,

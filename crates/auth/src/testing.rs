@@ -81,6 +81,15 @@ pub(crate) fn outcome(judged: Result<Option<Admitted>, Box<Reply>>) -> String {
     }
 }
 
+/// The same with all that becomes of the request.
+fn shown(judged: &Result<Option<Admitted>, Box<Reply>>) -> String {
+    let admitted = |it: &Admitted| format!("{it:?}");
+    match judged {
+        Ok(judged) => format!("{:?}", judged.as_ref().map(admitted)),
+        Err(reply) => format!("{reply:?}"),
+    }
+}
+
 /// What another system does with a request: after this time, this.
 type Script = Box<dyn Fn(&Request) -> (Duration, Result<Reply, Fault>)>;
 
@@ -158,11 +167,16 @@ impl Worker {
         request: &Request,
     ) -> Result<Option<Admitted>, Box<Reply>> {
         let head = RequestHead::of(request);
-        let recalls = !door.needs_message();
-        if let Some(judged) = recalls.then(|| door.recall(head, self)).flatten() {
-            return judged.map(Some);
+        let judge = async || door.judge(head, self).end().await;
+        let Some(recalled) = door.recall(head, self) else {
+            return judge().await;
+        };
+        let recalled = recalled.map(Some);
+        // A proof of possession is good for one judgement.
+        if request.headers.get("DPoP").is_none() {
+            assert_eq!(shown(&recalled), shown(&judge().await));
         }
-        door.judge(head, self).end().await
+        recalled
     }
 
     /// The same in a word.

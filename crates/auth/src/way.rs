@@ -71,6 +71,8 @@ pub(crate) struct Properties {
     /// Whether [`Way::takes`] tells its credentials from those of others. Of the ways that do not,
     /// a door has one for each carrier: it gets what no other one takes.
     pub tells_apart: bool,
+    /// Whether it can [recall](Way::recall) credentials.
+    pub recalls: bool,
     /// Whether it judges a request by its body, so that [`Check::NeedsBody`] may come.
     pub reads_body: bool,
     /// Whether it needs [`RequestHead::message`].
@@ -87,6 +89,7 @@ impl Properties {
             token_sources: TokenSources::default(),
             dpop: Dpop::Ignored,
             tells_apart: false,
+            recalls: false,
             reads_body: false,
             needs_message: false,
         }

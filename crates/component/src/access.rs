@@ -461,9 +461,14 @@ impl Judgement<'_> {
 
 /// What stands in front of a flow or a topic. One value serves all workers.
 pub trait Door: Send + Sync {
+    /// Whether it may know credentials from the head alone that it has found good before: to ask it
+    /// to [`recall`](Self::recall) costs something.
+    fn recalls(&self) -> bool {
+        false
+    }
+
     /// Judges a request whose credential it has found good before, without the work that this
     /// saves. `None`: it has to [judge](Self::judge) the request, and nothing has been noted of it.
-    /// Not for doors that say [`needs_message`](Self::needs_message).
     fn recall(
         &self,
         _head: RequestHead<'_>,

@@ -183,7 +183,7 @@ impl Bench {
             check_tokens(&plan, &figures, self.window)?;
         }
         if let Some((issuer, tokens)) = stubs.tokens.as_ref().filter(|(_, it)| it.is_cold) {
-            figures.check_us = Some(issuer.check_us(tokens, self.cores.system)?);
+            figures.check_us = Some(issuer.check_us(tokens, Some(self.cores.system))?);
         }
         Ok((figures, setup.facts(scenario)))
     }

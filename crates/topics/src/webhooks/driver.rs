@@ -104,7 +104,7 @@ pub(crate) struct Driver {
     note_at: Option<u64>,
     is_noting: bool,
     published: watch::Receiver<u64>,
-    /// What that was when rings were extended last: it is asked for each request.
+    /// What that was when rings were extended last.
     seen: u64,
     /// How many endpoints have events in memory because they are behind.
     behind: usize,
@@ -273,7 +273,7 @@ impl Driver {
     /// Has events read for rings for which somebody waits.
     fn extend_rings(&mut self, services: &dyn Services) {
         let published = *self.published.borrow_and_update();
-        self.seen = published;
+        let has_more = std::mem::replace(&mut self.seen, published) != published;
         if self.is_stopping {
             return;
         }
@@ -282,7 +282,16 @@ impl Driver {
                 continue;
             };
             let from = view.ring.end();
-            if view.waiting.is_empty() || view.is_extending || from >= published {
+            if view.waiting.is_empty() || view.is_extending {
+                continue;
+            }
+            if from >= published {
+                // The ring may have begun ahead of what some of them want, before that could be
+                // seen here. They read it for themselves.
+                if has_more {
+                    let waiting = std::mem::take(&mut view.waiting);
+                    self.stop_waiting(waiting);
+                }
                 continue;
             }
             view.is_extending = true;
@@ -333,7 +342,13 @@ impl Driver {
             Page::Gone { first } => view.ring.restart(first.max(view.ring.end())),
             Page::Unusable => {}
         }
-        for at in std::mem::take(&mut view.waiting) {
+        let waiting = std::mem::take(&mut view.waiting);
+        self.stop_waiting(waiting);
+    }
+
+    /// Has endpoints looked at that waited for what comes next in a ring.
+    fn stop_waiting(&mut self, waiting: Vec<usize>) {
+        for at in waiting {
             if let Some(entry) = self.entries.get_mut(at) {
                 entry.is_waiting = false;
             }
@@ -460,7 +475,7 @@ impl Driver {
                 view.ring.restart(number);
                 view.viewer = None;
             }
-            if number >= view.ring.end() || number >= self.seen {
+            if number >= view.ring.end() || number >= *self.published.borrow() {
                 if !std::mem::replace(&mut entry.is_waiting, true) {
                     view.waiting.push(at);
                 }

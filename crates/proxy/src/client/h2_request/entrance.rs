@@ -101,7 +101,9 @@ impl StreamSession {
             certificate: sender.certificate.as_ref(),
             message: message.as_ref(),
         };
-        if !needs_message && let Some(judged) = door::recall(door, head, &self.worker) {
+        if door.recalls()
+            && let Some(judged) = door::recall(door, head, &self.worker)
+        {
             return judged.map(Some);
         }
         let stream = &self.stream;

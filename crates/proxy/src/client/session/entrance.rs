@@ -23,7 +23,7 @@ impl Session {
     /// Has the door judge the request whose head lies at the front of the input, when it knows the
     /// credential.
     pub(super) fn recall(&self, door: &Arc<dyn Door>) -> Option<Result<Admitted, TurnedAway>> {
-        if door.needs_message() {
+        if !door.recalls() {
             return None;
         }
         let bytes = self.client.input.bytes();
