@@ -93,5 +93,5 @@ pub fn verify(token: &[u8], keys: &KeySet, rules: &Rules, now: u64) -> Result<Ve
     // The signature last, for it costs most; until then nothing is said but no.
     let verified = rules.check(&compact, now)?;
     keys.verify(&compact)?;
-    Ok(verified)
+    Ok(verified.with_payload(compact.payload))
 }

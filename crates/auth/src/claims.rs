@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use access::jwt::scopes;
-use component::access::Caller;
+use access::jwt::{Verified, scopes};
+use component::access::{Caller, ClaimsText};
 use expr::value::{array, float, integer, object, text};
 use serde_json::{Map, Value as Json};
 
@@ -15,13 +15,53 @@ pub(crate) fn caller(
     plan: Option<&str>,
     claims: &Map<String, Json>,
 ) -> Option<Caller> {
-    let claim = |name: &str| claims.get(name).and_then(Json::as_str);
-    let id = ids.iter().copied().find_map(claim);
-    let id = id.filter(|it| !it.is_empty())?;
+    let Told { id, scopes, plan } = Told::by(claims, ids, plan)?;
     let mut caller = Caller::new(way, id, members(claims));
-    caller.scopes = scopes(claims).map(str::to_owned).collect();
-    caller.plan = plan.and_then(claim).map(Into::into);
+    (caller.scopes, caller.plan) = (scopes, plan);
     Some(caller)
+}
+
+/// The same of a verified token. What its claims say beside that is read when it is asked for:
+/// tokens are kept, and their text takes a fraction of the memory.
+pub(crate) fn caller_of_token(
+    way: &Arc<str>,
+    id: &str,
+    plan: Option<&str>,
+    token: Verified,
+) -> Option<Caller> {
+    let Told { id, scopes, plan } = Told::by(token.claims(), &[id], plan)?;
+    let claims = ClaimsText {
+        text: token.into_payload().into(),
+        read,
+    };
+    let mut caller = Caller::with_claims_text(way, id, claims);
+    (caller.scopes, caller.plan) = (scopes, plan);
+    Some(caller)
+}
+
+/// What claims tell of a caller.
+struct Told {
+    id: Arc<str>,
+    scopes: Vec<String>,
+    plan: Option<Arc<str>>,
+}
+
+impl Told {
+    fn by(claims: &Map<String, Json>, ids: &[&str], plan: Option<&str>) -> Option<Self> {
+        let claim = |name: &str| claims.get(name).and_then(Json::as_str);
+        let id = ids.iter().copied().find_map(claim);
+        Some(Self {
+            id: id.filter(|it| !it.is_empty())?.into(),
+            scopes: scopes(claims).map(str::to_owned).collect(),
+            plan: plan.and_then(claim).map(Into::into),
+        })
+    }
+}
+
+/// Reads claims that have been read before. What is no object has none.
+fn read(text: &[u8]) -> expr::Value {
+    let claims: Map<String, Json> = serde_json::from_slice(text).unwrap_or_default();
+    members(&claims)
 }
 
 /// Claims as a value of an expression.

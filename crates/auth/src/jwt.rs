@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use access::jwt::{
     Algorithm, Audience, CachedToken, Key, KeySet, Refused, Rules, SeenTokens, Snapshot, TokenHash,
-    Verifier, claimed_issuer,
+    Verified as VerifiedToken, Verifier, claimed_issuer,
 };
 use component::access::{Caller, RequestHead};
 use component::definition::Surroundings;
@@ -18,7 +18,6 @@ use component::source::SourcePlan;
 use component::state::{State, StateKey};
 use component::upstream::UpstreamPlan;
 use config::{Report, Span, Spanned};
-use serde_json::{Map, Value as Json};
 use steps::FixedUrl;
 
 use crate::claims;
@@ -211,7 +210,7 @@ impl JwtWay {
                 {
                     return Ok(Err(limited));
                 }
-                let make = |claims: &Map<_, _>, end| rules.caller(claims, end);
+                let make = |verified| rules.caller(verified);
                 let known = verifier.verify(token, keys, now, make)?;
                 self.seen.note(token);
                 known
@@ -263,8 +262,10 @@ impl JwtWay {
 }
 
 impl TokenRules {
-    fn caller(&self, claims: &Map<String, Json>, expires: u64) -> Option<Arc<Caller>> {
-        let mut caller = claims::caller(&self.way, &[&self.id], self.plan.as_deref(), claims)?;
+    fn caller(&self, token: VerifiedToken) -> Option<Arc<Caller>> {
+        let expires = token.expires();
+        let plan = self.plan.as_deref();
+        let mut caller = claims::caller_of_token(&self.way, &self.id, plan, token)?;
         caller.expires = Some(expires);
         caller.revocable = Some(Arc::clone(&self.tokens) as _);
         Some(Arc::new(caller))

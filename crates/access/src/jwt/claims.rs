@@ -95,6 +95,8 @@ impl Presented {
 #[derive(Clone, Debug)]
 pub struct Verified {
     claims: Map<String, Value>,
+    /// The claims as they stand in the token.
+    payload: Vec<u8>,
     holder: Holder,
     expires: u64,
 }
@@ -143,9 +145,21 @@ impl Verified {
         self.holder
     }
 
-    /// The claims, whoever has presented the token.
-    pub(super) fn claims(&self) -> &Map<String, Value> {
+    /// The claims, whoever has presented the token. Nobody may act on them before
+    /// [`Holder::confirm`].
+    #[must_use]
+    pub fn claims(&self) -> &Map<String, Value> {
         &self.claims
+    }
+
+    /// The text of the claims: a JSON object in which no member is there twice.
+    #[must_use]
+    pub fn into_payload(self) -> Vec<u8> {
+        self.payload
+    }
+
+    pub(super) fn with_payload(self, payload: Vec<u8>) -> Self {
+        Self { payload, ..self }
     }
 
     /// When it expires, in seconds since 1970, with the clock skew: from then on it is refused.
@@ -199,6 +213,7 @@ impl Rules {
         Ok(Verified {
             holder: holder(&claims)?,
             claims,
+            payload: Vec::new(),
             expires,
         })
     }

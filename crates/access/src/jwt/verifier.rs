@@ -3,10 +3,8 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use serde_json::{Map, Value};
-
 use super::cache::TokenCache;
-use super::{Holder, Refused, Rules, Snapshot, verify};
+use super::{Holder, Refused, Rules, Snapshot, Verified, verify};
 
 /// Verifies tokens by rules that never change, and remembers those that it has verified. Each way
 /// of a plan has its own on each worker: what is right by one way's rules may be wrong by
@@ -52,8 +50,8 @@ impl<T: Clone> Verifier<T> {
         }
     }
 
-    /// Verifies a token by these keys, and makes a `T` of the claims and the expiry of one that was
-    /// not known. `now` is in seconds since 1970.
+    /// Verifies a token by these keys, and makes a `T` of one that was not known. `now` is in
+    /// seconds since 1970.
     ///
     /// # Errors
     /// As [`verify`].
@@ -62,7 +60,7 @@ impl<T: Clone> Verifier<T> {
         token: &[u8],
         keys: &Snapshot,
         now: u64,
-        make: impl FnOnce(&Map<String, Value>, u64) -> T,
+        make: impl FnOnce(Verified) -> T,
     ) -> Result<CachedToken<T>, Refused> {
         if let Some(known) = self.known(token, keys, now) {
             return Ok(known);
@@ -73,7 +71,7 @@ impl<T: Clone> Verifier<T> {
         let holder = verified.holder();
         let known = CachedToken {
             holder: (holder != Holder::default()).then(|| Rc::new(holder)),
-            value: make(verified.claims(), expires),
+            value: make(verified),
         };
         self.cache.put(token, (generation, now), (&known, expires));
         Ok(known)
