@@ -298,10 +298,9 @@ pub fn find<'a>(
     Ok(presented)
 }
 
-/// The same for whoever knows many tokens by heart: the characters of a bearer token in
-/// `Authorization` are not looked at, which for a usual JSON Web Token is most of the work. It may
-/// even be empty. A token that is the same as one that was found to be good needs no look; for all
-/// others there is [`check_token68`].
+/// The same for callers that cache the tokens they have verified. The characters of a bearer token
+/// in `Authorization` are not checked, which for a usual JSON Web Token is most of the work; it may
+/// even be empty. A token that is not in the cache has to pass [`check_token68`].
 ///
 /// # Errors
 /// As [`find`], but for that.

@@ -51,9 +51,9 @@ pub type Tag = [u8; TAG];
 pub struct HmacKey {
     /// The key with zeros up to the size of a block, which makes the same tags.
     block: [u8; BLOCK],
-    /// The inner and the outer hash behind the key's block, where each message that is signed alone
-    /// begins; made for the first one. With copies of these states a small message costs a quarter
-    /// less than with an object of aws-lc.
+    /// The states of the inner and the outer hash after the key's block. A message that is signed
+    /// alone continues copies of them, which for a small one takes a quarter less time than a MAC
+    /// object of aws-lc. Computed for the first such message.
     states: OnceLock<[Sha256; 2]>,
 }
 

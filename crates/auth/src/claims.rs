@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use access::jwt::{Verified, scopes};
-use component::access::{Caller, ClaimsText};
+use component::access::Caller;
 use expr::value::{array, float, integer, object, text};
 use serde_json::{Map, Value as Json};
 
@@ -15,50 +15,40 @@ pub(crate) fn caller(
     plan: Option<&str>,
     claims: &Map<String, Json>,
 ) -> Option<Caller> {
-    let Told { id, scopes, plan } = Told::by(claims, ids, plan)?;
-    let mut caller = Caller::new(way, id, members(claims));
-    (caller.scopes, caller.plan) = (scopes, plan);
-    Some(caller)
+    let value = members(claims);
+    caller_with(way, ids, plan, claims, move || value)
 }
 
-/// The same of a verified token. What its claims say beside that is read when it is asked for:
-/// tokens are kept, and their text takes a fraction of the memory.
+/// The caller of a verified token. Tokens are cached, and the text of their claims takes a fraction
+/// of the memory that `$auth.claims` takes, which is made of it when an expression asks.
 pub(crate) fn caller_of_token(
     way: &Arc<str>,
     id: &str,
     plan: Option<&str>,
     token: Verified,
 ) -> Option<Caller> {
-    let Told { id, scopes, plan } = Told::by(token.claims(), &[id], plan)?;
-    let claims = ClaimsText {
-        text: token.into_payload().into(),
-        read,
-    };
-    let mut caller = Caller::with_claims_text(way, id, claims);
-    (caller.scopes, caller.plan) = (scopes, plan);
+    let (claims, text) = token.into_claims();
+    let text = text.into_boxed_slice();
+    caller_with(way, &[id], plan, &claims, move || read(&text))
+}
+
+fn caller_with(
+    way: &Arc<str>,
+    ids: &[&str],
+    plan: Option<&str>,
+    claims: &Map<String, Json>,
+    value: impl FnOnce() -> expr::Value + Send + 'static,
+) -> Option<Caller> {
+    let claim = |name: &str| claims.get(name).and_then(Json::as_str);
+    let id = ids.iter().copied().find_map(claim);
+    let id = id.filter(|it| !it.is_empty())?;
+    let mut caller = Caller::with_lazy_claims(way, id, value);
+    caller.scopes = scopes(claims).map(str::to_owned).collect();
+    caller.plan = plan.and_then(claim).map(Into::into);
     Some(caller)
 }
 
-/// What claims tell of a caller.
-struct Told {
-    id: Arc<str>,
-    scopes: Vec<String>,
-    plan: Option<Arc<str>>,
-}
-
-impl Told {
-    fn by(claims: &Map<String, Json>, ids: &[&str], plan: Option<&str>) -> Option<Self> {
-        let claim = |name: &str| claims.get(name).and_then(Json::as_str);
-        let id = ids.iter().copied().find_map(claim);
-        Some(Self {
-            id: id.filter(|it| !it.is_empty())?.into(),
-            scopes: scopes(claims).map(str::to_owned).collect(),
-            plan: plan.and_then(claim).map(Into::into),
-        })
-    }
-}
-
-/// Reads claims that have been read before. What is no object has none.
+/// Parses the claims of a token, which were parsed before to verify it.
 fn read(text: &[u8]) -> expr::Value {
     let claims: Map<String, Json> = serde_json::from_slice(text).unwrap_or_default();
     members(&claims)

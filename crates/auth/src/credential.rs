@@ -239,7 +239,7 @@ impl Finder {
         )
     }
 
-    /// The same, but nobody has looked at the characters of a bearer token: see
+    /// The same, but the characters of a bearer token have not been checked: see
     /// [`credentials::locate`].
     ///
     /// # Errors

@@ -169,7 +169,7 @@ impl JwtWay {
         })
     }
 
-    /// The keys that there are.
+    /// The current keys of the issuer; none before they have been fetched.
     fn keys(&self, services: &dyn Services) -> Option<Snapshot> {
         match &self.keys {
             Keys::Fixed(keys) => Some(keys.clone()),
@@ -210,8 +210,7 @@ impl JwtWay {
                 {
                     return Ok(Err(limited));
                 }
-                let make = |verified| rules.caller(verified);
-                let known = verifier.verify(token, keys, now, make)?;
+                let known = verifier.verify(token, keys, now, |it| rules.caller(it))?;
                 self.seen.note(token);
                 known
             }
@@ -282,7 +281,7 @@ impl Way for JwtWay {
         issuer.is_some_and(|issuer| self.issuers.contains(&issuer))
     }
 
-    /// What has been verified before was a token to its last byte.
+    /// Tokens are compared whole with verified ones, so that their characters need no check.
     fn recall(
         &self,
         credential: &Credential<'_>,

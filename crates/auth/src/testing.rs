@@ -81,7 +81,7 @@ pub(crate) fn outcome(judged: Result<Option<Admitted>, Box<Reply>>) -> String {
     }
 }
 
-/// The same with all that becomes of the request.
+/// Everything about a judgement as text, to compare two of them.
 fn shown(judged: &Result<Option<Admitted>, Box<Reply>>) -> String {
     let admitted = |it: &Admitted| format!("{it:?}");
     match judged {

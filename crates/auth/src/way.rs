@@ -116,8 +116,8 @@ pub(crate) trait Way: Send + Sync {
         true
     }
 
-    /// Says who has sent a credential, when it has checked the same one before and nothing has to
-    /// be waited for. Nobody may have looked yet at the characters of a token.
+    /// Says who has sent a credential, if it has verified the same one before. The characters of a
+    /// token have not been checked yet.
     fn recall(
         &self,
         _credential: &Credential<'_>,

@@ -5,9 +5,8 @@
 mod ticket;
 mod validity;
 
-use std::fmt;
 use std::net::IpAddr;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 
 use config::{Node, Report, Span};
 use expr::Value;
@@ -28,6 +27,9 @@ use crate::upstream::UpstreamPlan;
 
 pub use validity::{Revocable, Validity, notify_streams, revocations};
 
+/// Makes the claims of a caller when they are first asked for.
+type MakeClaims = Box<dyn FnOnce() -> Value + Send>;
+
 /// Who has sent a request. One value serves all requests with the same credential.
 #[derive(Debug)]
 pub struct Caller {
@@ -46,35 +48,28 @@ pub struct Caller {
     /// Whether the id has no control characters. It is looked at for each request, and the id lies
     /// elsewhere in memory.
     is_printable: bool,
-    /// Everything that the credential claims: a JSON object. Made of its text when it is first
-    /// asked for, where there is one: most flows never ask.
-    claims: OnceLock<Value>,
-    claims_text: Option<ClaimsText>,
+    /// Everything that the credential claims: a JSON object.
+    claims: LazyLock<Value, MakeClaims>,
     /// What `$auth` shows, made when an expression first asks for it.
     value: OnceLock<Value>,
     /// What tells other systems who it is.
     signed: SignedTokens,
 }
 
-/// Claims as a token has them, and what makes a JSON object of them. They have been read before.
-pub struct ClaimsText {
-    /// The text.
-    pub text: Box<[u8]>,
-    /// Reads it.
-    pub read: fn(&[u8]) -> Value,
-}
-
-/// Without the claims.
-impl fmt::Debug for ClaimsText {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("ClaimsText")
-    }
-}
-
 impl Caller {
     /// A caller without scopes and plan, whose credential does not expire.
     #[must_use]
     pub fn new(way: &Arc<str>, id: impl Into<Arc<str>>, claims: Value) -> Self {
+        Self::with_lazy_claims(way, id, move || claims)
+    }
+
+    /// The same with claims that are made when they are first asked for. Most flows never ask.
+    #[must_use]
+    pub fn with_lazy_claims(
+        way: &Arc<str>,
+        id: impl Into<Arc<str>>,
+        claims: impl FnOnce() -> Value + Send + 'static,
+    ) -> Self {
         let id = id.into();
         Self {
             way: Arc::clone(way),
@@ -84,20 +79,9 @@ impl Caller {
             plan: None,
             expires: None,
             revocable: None,
-            claims: claims.into(),
-            claims_text: None,
+            claims: LazyLock::new(Box::new(claims)),
             value: OnceLock::new(),
             signed: SignedTokens::default(),
-        }
-    }
-
-    /// The same with claims that are read when they are first asked for.
-    #[must_use]
-    pub fn with_claims_text(way: &Arc<str>, id: impl Into<Arc<str>>, claims: ClaimsText) -> Self {
-        Self {
-            claims: OnceLock::new(),
-            claims_text: Some(claims),
-            ..Self::new(way, id, Value::Null)
         }
     }
 
@@ -117,10 +101,7 @@ impl Caller {
     /// Everything that the credential claims: a JSON object.
     #[must_use]
     pub fn claims(&self) -> &Value {
-        self.claims.get_or_init(|| match &self.claims_text {
-            Some(it) => (it.read)(&it.text),
-            None => Value::Null,
-        })
+        &self.claims
     }
 
     /// The token that this signer has signed for the caller, or a new one.
@@ -139,13 +120,13 @@ impl Caller {
     /// A claim that is a text.
     #[must_use]
     pub fn claim(&self, name: &str) -> Option<&str> {
-        expr::value::as_text(expr::value::get(self.claims(), name)?)
+        expr::value::as_text(expr::value::get(&self.claims, name)?)
     }
 
     /// A claim that is a time in seconds since 1970; parts of a second are left out.
     #[must_use]
     pub fn seconds(&self, name: &str) -> Option<u64> {
-        let number = expr::value::scalar_text(expr::value::get(self.claims(), name)?)?;
+        let number = expr::value::scalar_text(expr::value::get(&self.claims, name)?)?;
         let whole = number.split('.').next().unwrap_or_default();
         whole.parse().ok()
     }
@@ -196,7 +177,7 @@ impl Caller {
                 member("id", text(&*self.id)),
                 member("scopes", array(scopes)),
                 member("plan", plan),
-                member("claims", self.claims().clone()),
+                member("claims", (*self.claims).clone()),
             ])
         })
     }
@@ -337,8 +318,8 @@ impl Drop for Settlement {
     }
 }
 
-impl fmt::Debug for Settlement {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl std::fmt::Debug for Settlement {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.write_str("Settlement")
     }
 }

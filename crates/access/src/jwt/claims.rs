@@ -95,7 +95,7 @@ impl Presented {
 #[derive(Clone, Debug)]
 pub struct Verified {
     claims: Map<String, Value>,
-    /// The claims as they stand in the token.
+    /// The JSON text of the claims.
     payload: Vec<u8>,
     holder: Holder,
     expires: u64,
@@ -145,17 +145,11 @@ impl Verified {
         self.holder
     }
 
-    /// The claims, whoever has presented the token. Nobody may act on them before
-    /// [`Holder::confirm`].
+    /// The claims, whoever has presented the token: parsed, and the JSON text of the payload.
+    /// Nobody may act on them before [`Holder::confirm`].
     #[must_use]
-    pub fn claims(&self) -> &Map<String, Value> {
-        &self.claims
-    }
-
-    /// The text of the claims: a JSON object in which no member is there twice.
-    #[must_use]
-    pub fn into_payload(self) -> Vec<u8> {
-        self.payload
+    pub fn into_claims(self) -> (Map<String, Value>, Vec<u8>) {
+        (self.claims, self.payload)
     }
 
     pub(super) fn with_payload(self, payload: Vec<u8>) -> Self {

@@ -29,9 +29,9 @@ impl SubjectVerifier {
 
     fn verify(&mut self, token: &[u8], keys: &Snapshot, now: u64) -> Result<Subject, Refused> {
         let verified = self.0.verify(token, keys, now, |verified| {
-            let subject = verified.claims()["sub"].as_str().unwrap().to_owned();
             let end = verified.expires();
-            let payload = verified.into_payload();
+            let (claims, payload) = verified.into_claims();
+            let subject = claims["sub"].as_str().unwrap().to_owned();
             assert!(String::from_utf8(payload).unwrap().contains(&subject));
             Rc::new((subject, end))
         });

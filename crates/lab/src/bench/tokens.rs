@@ -221,10 +221,11 @@ impl Issuer {
         })
     }
 
-    /// What it costs a core to check the signature of a token and nothing else, in microseconds.
+    /// The CPU time of verifying the signature of a token and nothing else, in microseconds, on
+    /// this core or any.
     ///
     /// # Errors
-    /// When the core cannot be used, or a signature is wrong.
+    /// When the thread cannot be pinned to the core, or a signature does not verify.
     pub fn check_us(&self, tokens: &Tokens, core: Option<usize>) -> anyhow::Result<f64> {
         let public = match &self.key {
             SigningKey::Rsa(pair) => {
@@ -326,7 +327,7 @@ pub(crate) fn ensure_checked(address: SocketAddr, path: &str, token: &[u8]) -> a
     Ok(())
 }
 
-/// What this thread has used of a core.
+/// The CPU time of this thread.
 fn thread_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     // invariant: it begins at zero and only grows.

@@ -255,8 +255,8 @@ const TOKEN: [bool; 256] = {
 };
 
 /// How many bytes at the front may stand in a field value or a reason phrase: all but control
-/// characters, the tab excepted (RFC 9110, section 5.5). Looks at eight of them at a time, and at
-/// more in long texts such as tokens and cookies.
+/// characters, the tab excepted (RFC 9110, section 5.5). Scans 8 bytes at a time, and [`CHUNK`] in
+/// longer values, as tokens and cookies are.
 #[inline(always)]
 fn text_length(bytes: &[u8]) -> usize {
     let mut rest = bytes;
@@ -279,11 +279,11 @@ fn text_length(bytes: &[u8]) -> usize {
     }
 }
 
-/// How many bytes of a text are looked at together once it has turned out to be long.
+/// How many bytes are scanned at a time in values that are longer than this.
 const CHUNK: usize = 32;
 
-/// What is left behind the chunks that are text to the last byte. No branch is in a chunk, so that
-/// compilers make vectors of it.
+/// Skips the chunks that are text to the last byte, and returns the rest. There is no branch within
+/// a chunk, so that the compiler can vectorise it.
 #[inline(never)]
 fn skip_text(bytes: &[u8]) -> &[u8] {
     let mut rest = bytes;

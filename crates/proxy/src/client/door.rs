@@ -27,18 +27,21 @@ use crate::router::{Route, Table};
 use crate::upstream::request_head;
 use crate::worker::Worker;
 
-/// Who has sent a request, as far as its head and its connection say.
-pub(crate) struct Sender {
+/// What a door learns of the client of a request beside the request's head.
+pub(crate) struct ClientInfo {
+    /// The client's address: what a trusted proxy says, else that of the connection.
     pub address: IpAddr,
     /// The trusted proxy that is connected, if one is.
     pub proxy: Option<IpAddr>,
+    /// The client's certificate: what a trusted proxy says, else that of the connection.
     pub certificate: Option<Arc<ClientCertificate>>,
 }
 
-impl Sender {
-    /// That of a request with these fields, over a connection of this peer with this certificate.
+impl ClientInfo {
+    /// For a request with these fields, over a connection with this peer and its certificate.
     pub fn of(
-        (peer, certificate): (IpAddr, Option<&Arc<ClientCertificate>>),
+        peer: IpAddr,
+        certificate: Option<&Arc<ClientCertificate>>,
         headers: HeadersView<'_>,
         settings: &Settings,
     ) -> Self {
@@ -52,8 +55,8 @@ impl Sender {
     }
 }
 
-/// Has a door judge a request whose credential it knows: `None` when it has to be judged. That
-/// takes no memory for a future.
+/// Asks a door about a request whose credential it may have verified before. `None`: the door has
+/// to [`judge`] the request. Unlike that, this allocates no future.
 pub(crate) fn recall(
     door: &Arc<dyn Door>,
     head: RequestHead<'_>,

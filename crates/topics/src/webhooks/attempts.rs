@@ -26,8 +26,8 @@ const CUT_MIN: usize = 6;
 /// What an attempt takes beside its texts: itself, its place in the order, its endpoint's.
 const OVERHEAD: usize = 176;
 
-/// The `webhook-id` of a request. Most are ids of events and are kept as numbers: what is forgotten
-/// of an attempt is then in the attempt itself, not in a text that has long left the cache.
+/// The `webhook-id` of a request. Most are ids of events and are stored as numbers: to drop an old
+/// attempt then touches no text elsewhere in memory, which would be a cache miss for each delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum WebhookId {
     Event(EventId),
@@ -63,6 +63,7 @@ pub(super) struct Attempt {
     pub kind: Option<Kind>,
     /// How long it took, in milliseconds.
     pub took_ms: u64,
+    /// The `webhook-id` that was sent.
     pub id: WebhookId,
     /// The status of the reply; none when there was no reply.
     pub status: Option<u16>,
@@ -151,7 +152,7 @@ impl Shard {
         };
         let all = &mut entry.or_insert_with(new).into_mut().attempts;
         if all.len() == all.capacity() && all.len() < EACH_MAX {
-            // In the end there is just room for all: the next one takes the place of the first.
+            // The last growth is to exactly `EACH_MAX`: a new attempt overwrites the oldest then.
             all.reserve_exact(all.len().clamp(1, EACH_MAX - all.len()));
         }
         if all.len() >= EACH_MAX

@@ -11,7 +11,7 @@ use net::http2::Head;
 use tokio::time::Instant;
 
 use super::{Place, StreamSession};
-use crate::client::door::{self, Sender, TurnedAway};
+use crate::client::door::{self, ClientInfo, TurnedAway};
 use crate::client::edge::Asked;
 use crate::client::gate::{self, Refusal, Visitor};
 use crate::router::Route;
@@ -88,17 +88,17 @@ impl StreamSession {
         let needs_message = door.needs_message();
         let message = needs_message.then(|| self.take_request(route, head, method, place));
         let origin = &self.origin;
-        let connected = (origin.peer, origin.certificate.as_ref());
-        let sender = Sender::of(connected, headers, &self.settings);
+        let certificate = origin.certificate.as_ref();
+        let client = ClientInfo::of(origin.peer, certificate, headers, &self.settings);
         let head = RequestHead {
             method: method.as_str(),
             path: place.path,
             query: place.query,
             headers,
-            peer: sender.address,
-            proxy: sender.proxy,
+            peer: client.address,
+            proxy: client.proxy,
             is_secure: origin.is_secure,
-            certificate: sender.certificate.as_ref(),
+            certificate: client.certificate.as_ref(),
             message: message.as_ref(),
         };
         if door.recalls()

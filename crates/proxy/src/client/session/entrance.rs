@@ -12,7 +12,7 @@ use net::http1::{Framing, RequestHead};
 use tokio::time::Instant;
 
 use super::Session;
-use crate::client::door::{self, Sender, TurnedAway};
+use crate::client::door::{self, ClientInfo, TurnedAway};
 use crate::client::edge::Asked;
 use crate::client::gate::{self, Refusal, Visitor};
 use crate::client::handle;
@@ -20,26 +20,25 @@ use crate::relay::has_left;
 use crate::router::Route;
 
 impl Session {
-    /// Has the door judge the request whose head lies at the front of the input, when it knows the
-    /// credential.
+    /// Asks the door about a request whose credential it may have verified before. `None`: it has
+    /// to [`judge`](Self::judge) the request.
     pub(super) fn recall(&self, door: &Arc<dyn Door>) -> Option<Result<Admitted, TurnedAway>> {
         if !door.recalls() {
             return None;
         }
         let bytes = self.client.input.bytes();
-        let sender = self.sender(bytes);
-        let is_secure = self.client.is_tls();
-        let head = head_for_door((&self.head, bytes), (&sender, is_secure), None);
+        let client = self.client_info(bytes);
+        let head = head_for_door(&self.head, bytes, &client, self.client.is_tls(), None);
         door::recall(door, head, &self.worker)
     }
 
-    /// Who has sent the request whose head lies at the front of these bytes.
-    fn sender(&self, bytes: &[u8]) -> Sender {
-        let connected = (self.client.peer(), self.client.certificate());
-        Sender::of(connected, self.head.headers(bytes), &self.settings)
+    /// What the door learns of the client of the request whose head is at the front of `bytes`.
+    fn client_info(&self, bytes: &[u8]) -> ClientInfo {
+        let (peer, certificate) = (self.client.peer(), self.client.certificate());
+        ClientInfo::of(peer, certificate, self.head.headers(bytes), &self.settings)
     }
 
-    /// Has the door judge the request whose head lies at the front of the input.
+    /// Has the door judge the request whose head is at the front of the input buffer.
     pub(super) async fn judge(
         &mut self,
         door: &Arc<dyn Door>,
@@ -53,9 +52,9 @@ impl Session {
         // The door looks at the head while the client is watched, who may send more meanwhile.
         let input = std::mem::take(&mut self.client.input);
         let bytes = input.bytes();
-        let sender = self.sender(bytes);
-        let sent = (&sender, self.client.is_tls());
-        let head = head_for_door((&self.head, bytes), sent, message.as_ref());
+        let info = self.client_info(bytes);
+        let is_secure = self.client.is_tls();
+        let head = head_for_door(&self.head, bytes, &info, is_secure, message.as_ref());
         let client = &mut self.client;
         let has_left = |context: &mut Context<'_>| watches && has_left(context, client);
         let waiting = (&mut self.now, has_left);
@@ -141,10 +140,12 @@ impl Session {
     }
 }
 
-/// What a door sees of the request whose head lies at the front of these bytes.
+/// What a door sees of the request whose head is at the front of `bytes`.
 fn head_for_door<'a>(
-    (head, bytes): (&'a RequestHead, &'a [u8]),
-    (sender, is_secure): (&'a Sender, bool),
+    head: &'a RequestHead,
+    bytes: &'a [u8],
+    client: &'a ClientInfo,
+    is_secure: bool,
     message: Option<&'a Request>,
 ) -> access::RequestHead<'a> {
     access::RequestHead {
@@ -152,10 +153,10 @@ fn head_for_door<'a>(
         path: head.path(bytes),
         query: head.query(bytes),
         headers: head.headers(bytes),
-        peer: sender.address,
-        proxy: sender.proxy,
+        peer: client.address,
+        proxy: client.proxy,
         is_secure,
-        certificate: sender.certificate.as_ref(),
+        certificate: client.certificate.as_ref(),
         message,
     }
 }
