@@ -40,13 +40,13 @@ impl ApiKeyWay {
     ) -> Option<Self> {
         let carrier = carrier(config, report);
         let hint = "`intertie keys add` makes the file and its entries";
-        let keys = read_file(&config.value.keys, hint, surroundings, report);
+        let keys = read_file(&config.value.keys, &(), hint, surroundings, report);
         let path = surroundings.path(&config.value.keys);
         let key = StateKey::shared(&path.to_string_lossy(), "api_keys");
         let keys = keys?;
         let file = surroundings
             .states
-            .get(key, || WatchedFile::new(path, keys));
+            .get(key, || WatchedFile::new(path, (), keys));
         Some(Self {
             properties: Properties {
                 passes,

@@ -144,11 +144,11 @@ impl BasicWay {
     ) -> Option<Self> {
         let users = &config.value.users;
         let hint = "`intertie keys user` makes the file and its entries, and so does `htpasswd -B`";
-        let parsed = read_file::<Users>(users, hint, surroundings, report)?;
+        let parsed = read_file::<Users>(users, &(), hint, surroundings, report)?;
         let path = surroundings.path(users);
         let key = |kind| StateKey::shared(&path.to_string_lossy(), kind);
         let states = surroundings.states;
-        let file = states.get(key("users"), || WatchedFile::new(path.clone(), parsed));
+        let file = states.get(key("users"), || WatchedFile::new(path.clone(), (), parsed));
         Some(Self {
             properties: Properties {
                 passes,

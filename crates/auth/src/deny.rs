@@ -4,7 +4,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use access::FileProblem;
 use access::deny::{Denied, FileEntries, Kind, parse_file};
 use component::access::AccessNodes;
 use component::audit::{Audit, Changes, EventKind};
@@ -48,9 +47,11 @@ pub(crate) struct DenyListFile(Arc<FileEntries>);
 impl Content for DenyListFile {
     const NAME: &'static str = "deny list";
     const CHANGED: EventKind = EventKind::DenyChanged;
+    type Settings = ();
 
-    fn parse(text: &str) -> Result<Self, FileProblem> {
-        parse_file(text).map(|entries| Self(Arc::new(entries)))
+    fn parse(text: &str, (): &()) -> Result<Self, String> {
+        let parsed = parse_file(text).map(|entries| Self(Arc::new(entries)));
+        parsed.map_err(|problem| problem.to_string())
     }
 
     fn changes(&self, before: &Self) -> Changes {
@@ -102,14 +103,14 @@ pub(crate) fn read(
         None => None,
         Some(name) => {
             let hint = "an entry is a line such as `{\"sub\":\"ann\",\"reason\":\"left\"}`";
-            let entries = read_file::<DenyListFile>(name, hint, surroundings, report)?;
+            let entries = read_file::<DenyListFile>(name, &(), hint, surroundings, report)?;
             if !revocations.is_on() {
                 // Before anything is served; later on the source does it.
                 revocations.set_file(Arc::clone(&entries.0));
             }
             let path = surroundings.path(name);
             let key = StateKey::shared(&path.to_string_lossy(), "deny_list");
-            let new = || WatchedFile::new(path, entries);
+            let new = || WatchedFile::new(path, (), entries);
             Some(surroundings.states.get(key, new))
         }
     };

@@ -41,8 +41,8 @@ const SIGNED_MAX: usize = 5_000;
 const KEYS_MAX_AGE: u64 = 300;
 /// How long a token is good when the file does not say so, in seconds.
 const LIFE: u64 = 60;
-/// How long a token is good at least, in seconds: also when its credential has just expired, and is
-/// taken because clocks differ.
+/// How long a token is good at least, in seconds: also when its credential expires before, as in
+/// the middle of a flow that has let its caller in.
 const LIFE_MIN: u64 = 5;
 
 /// Tells systems behind the engine who a caller is: `identity: true` beside the target of `forward`
@@ -63,7 +63,7 @@ pub(crate) struct IdentityConfig {
     /// `claims`. By default there are none.
     #[serde(default)]
     claims: Vec<Spanned<String>>,
-    /// How long a token is good, from 10s to 10m; no longer than the credential.
+    /// How long a token is good, from 10s to 10m; no longer than the credential, but for 5 seconds.
     #[schemars(extend("default" = "1m"))]
     life: Option<Spanned<config::Duration>>,
     /// Files with private keys in PEM format, relative to the flow file's folder: P-256 (ES256) or

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use access::jwt::{Algorithm, Fetch, KeySet, KeySource, Lookup, Snapshot, Times, Waiter};
+use access::jwt::{Algorithm, Fetch, Key, KeySet, KeySource, Lookup, Snapshot, Times, Waiter};
 use access::oidc::Description;
 use component::handler::{LocalFuture, Services, within};
 use component::state::{Measure, State, StateKey, States};
@@ -16,6 +16,7 @@ use steps::FixedUrl;
 use tokio::sync::watch;
 
 use crate::codes::BAD_WAY;
+use crate::revocation::Revocations;
 use crate::source::Periodic;
 
 /// The most bytes of an answer: twice what a set of keys may have, for blanks.
@@ -166,6 +167,8 @@ pub(crate) struct Fetcher {
     pub location: KeysLocation,
     /// The algorithm of RSA keys that name none.
     rsa: Algorithm,
+    /// Streams end when the issuer withdraws the key that has signed their token.
+    revocations: Arc<Revocations>,
 }
 
 impl Default for IssuerKeys {
@@ -202,6 +205,16 @@ impl IssuerKeys {
     /// The keys, unless there are none.
     pub fn current(&self, now: Instant) -> Option<Snapshot> {
         self.machine().keys(now)
+    }
+
+    /// The generation of the keys, unless there are none.
+    pub fn generation(&self, now: Instant) -> Option<u64> {
+        self.machine().generation(now)
+    }
+
+    /// Whether the issuer has published keys without this one.
+    pub fn has_withdrawn(&self, key: &Key) -> bool {
+        self.machine().has_withdrawn(key)
     }
 }
 
@@ -248,6 +261,7 @@ impl Fetcher {
             keys: states.get(key, IssuerKeys::default),
             location,
             rsa,
+            revocations: Revocations::of(states),
         }
     }
 
@@ -290,7 +304,11 @@ impl Fetcher {
         let taken = match fetched {
             Ok(keys) => {
                 let count = keys.keys().len();
+                let before = self.keys.generation(now);
                 let taken = self.keys.machine().fetched(fetch, now, keys);
+                if before.is_some() && self.keys.generation(now) != before {
+                    self.revocations.sweep();
+                }
                 if !taken {
                     tracing::warn!(
                         target: "auth", way = %name, count,

@@ -7,10 +7,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use access::jwt::{
-    Algorithm, Audience, CachedToken, Key, KeySet, Refused, Rules, SeenTokens, Snapshot, TokenHash,
-    Verified as VerifiedToken, Verifier, claimed_issuer,
+    Algorithm, Audience, CachedToken, KEYS_MAX, Key, KeySet, Refused, Rules, SeenTokens, Snapshot,
+    TokenHash, Verified as VerifiedToken, Verifier, claimed_issuer,
 };
 use component::access::{Caller, RequestHead};
+use component::audit::Audit;
 use component::definition::Surroundings;
 use component::handler::Services;
 use component::resources::Resource;
@@ -22,16 +23,15 @@ use steps::FixedUrl;
 
 use crate::claims;
 use crate::clear_text;
-use crate::codes::{BAD_KEY_FILE, BAD_WAY};
+use crate::codes::BAD_WAY;
 use crate::config::{JwtConfig, Texts};
 use crate::credential::{Carrier, Credential, TokenSources};
 use crate::failed_checks::Guesses;
-use crate::issuer_keys::{
-    DescribedKeys, Fetcher, KeysLocation, KeysOrigin, Refresh, description_url,
-};
+use crate::issuer_keys::{DescribedKeys, Fetcher, KeysLocation, KeysOrigin, description_url};
+use crate::key_file::{WatchedFile, read_file};
 use crate::possession::Possession;
-use crate::revocation::{Revocations, Tokens};
-use crate::source::{self, Repeated};
+use crate::revocation::Revocations;
+use crate::token_keys::{KeySetFile, TokenKeys, TokensOfKey};
 use crate::way::{Check, Checked, Properties, Rejection, Way};
 
 /// The most bytes of verified tokens that each worker remembers: some 30,000 of usual ones.
@@ -45,12 +45,12 @@ const FETCH: Duration = Duration::from_secs(4);
 pub(crate) struct JwtWay {
     properties: Properties,
     issuers: Vec<String>,
-    keys: Keys,
     guesses: Arc<Guesses>,
     possession: Possession,
     /// What each worker keeps a cache of verified tokens for.
     rules: Arc<TokenRules>,
     seen: Arc<Seen>,
+    audit: Arc<Audit>,
 }
 
 /// What is demanded of a token and what is made of it.
@@ -59,21 +59,19 @@ struct TokenRules {
     rules: Arc<Rules>,
     id: String,
     plan: Option<String>,
-    /// What may revoke the tokens.
-    tokens: Arc<Tokens>,
+    keys: TokenKeys,
+    revocations: Arc<Revocations>,
     /// All that tells these rules from others.
     settings: String,
 }
 
-enum Keys {
-    /// They stand in a file.
-    Fixed(Snapshot),
-    Fetched(Arc<Fetcher>),
+/// The verified tokens of a worker.
+struct Verified {
+    /// Each with its caller: none where a claim is missing that says who it is.
+    verifier: RefCell<Verifier<Option<Arc<Caller>>>>,
+    /// What revokes the tokens of each key, made with its first one.
+    of_keys: RefCell<Vec<Arc<TokensOfKey>>>,
 }
-
-/// The verified tokens of a worker, each with its caller: none where a claim is missing that says
-/// who it is.
-struct Verified(RefCell<Verifier<Option<Arc<Caller>>>>);
 
 impl Resource for Verified {}
 
@@ -146,7 +144,6 @@ impl JwtWay {
                 ..Properties::new(name, Carrier::Bearer)
             },
             issuers,
-            keys,
             seen: surroundings.states.get(seen, new),
             guesses: Guesses::of(surroundings.states),
             possession,
@@ -155,9 +152,11 @@ impl JwtWay {
                 rules: Arc::new(rules),
                 id: id.clone().unwrap_or_else(|| "sub".to_owned()),
                 plan: plan.clone(),
-                tokens: Arc::new(Tokens(Revocations::of(surroundings.states))),
+                keys,
+                revocations: Revocations::of(surroundings.states),
                 settings,
             }),
+            audit: Audit::of(surroundings.states),
         })
     }
 
@@ -165,16 +164,11 @@ impl JwtWay {
         let settings = |rules: &TokenRules| rules.settings.clone();
         services.resources().get(&self.rules, settings, || {
             let verifier = Verifier::new(Arc::clone(&self.rules.rules), CACHE_BYTES);
-            Rc::new(Verified(RefCell::new(verifier)))
+            Rc::new(Verified {
+                verifier: RefCell::new(verifier),
+                of_keys: RefCell::default(),
+            })
         })
-    }
-
-    /// The current keys of the issuer; none before they have been fetched.
-    fn keys(&self, services: &dyn Services) -> Option<Snapshot> {
-        match &self.keys {
-            Keys::Fixed(keys) => Some(keys.clone()),
-            Keys::Fetched(fetcher) => fetcher.keys.current(services.now()),
-        }
     }
 
     /// Whose token it is that has been verified, if its holder may use it.
@@ -199,10 +193,10 @@ impl JwtWay {
     ) -> Result<Checked, Refused> {
         let token = &credential.value;
         let verified = self.verified(services);
-        let mut verifier = verified.0.borrow_mut();
+        let mut verifier = verified.verifier.borrow_mut();
         let now = services.wall().as_secs();
         let rules = &*self.rules;
-        let known = match verifier.known(token, keys, now) {
+        let known = match verifier.known(token, keys.generation(), now) {
             Some(known) => known,
             None => {
                 if let Err(limited) = self.guesses.look(head.peer, services.now())
@@ -210,7 +204,9 @@ impl JwtWay {
                 {
                     return Ok(Err(limited));
                 }
-                let known = verifier.verify(token, keys, now, |it| rules.caller(it))?;
+                let known = verifier.verify(token, keys, now, |it| {
+                    rules.caller(it, &mut verified.of_keys.borrow_mut())
+                })?;
                 self.seen.note(token);
                 known
             }
@@ -230,7 +226,7 @@ impl JwtWay {
             None => Rejection::Unavailable("no_keys"),
             Some(_) => Rejection::Invalid(Refused::UnknownKey.name()),
         };
-        let Keys::Fetched(fetcher) = &self.keys else {
+        let TokenKeys::Fetched(fetcher) = &self.rules.keys else {
             return Err(missing);
         };
         if !fetcher.newer(seen, services).await {
@@ -261,13 +257,37 @@ impl JwtWay {
 }
 
 impl TokenRules {
-    fn caller(&self, token: VerifiedToken) -> Option<Arc<Caller>> {
+    fn caller(
+        &self,
+        token: VerifiedToken,
+        of_keys: &mut Vec<Arc<TokensOfKey>>,
+    ) -> Option<Arc<Caller>> {
         let expires = token.expires();
+        let tokens = self.tokens_of(token.key(), of_keys);
         let plan = self.plan.as_deref();
         let mut caller = claims::caller_of_token(&self.way, &self.id, plan, token)?;
         caller.expires = Some(expires);
-        caller.revocable = Some(Arc::clone(&self.tokens) as _);
+        caller.revocable = Some(tokens);
         Some(Arc::new(caller))
+    }
+
+    /// What revokes the tokens of a key.
+    fn tokens_of(&self, key: &Arc<Key>, known: &mut Vec<Arc<TokensOfKey>>) -> Arc<TokensOfKey> {
+        let found = known.iter().find(|it| Arc::ptr_eq(&it.key, key));
+        if let Some(found) = found {
+            return Arc::clone(found);
+        }
+        // Those of keys that were replaced are forgotten; each caller has its own.
+        if known.len() >= KEYS_MAX {
+            known.clear();
+        }
+        let new = Arc::new(TokensOfKey {
+            revocations: Arc::clone(&self.revocations),
+            keys: self.keys.clone(),
+            key: Arc::clone(key),
+        });
+        known.push(Arc::clone(&new));
+        new
     }
 }
 
@@ -288,13 +308,12 @@ impl Way for JwtWay {
         head: RequestHead<'_>,
         services: &dyn Services,
     ) -> Option<Checked> {
-        let keys = self.keys(services)?;
+        let generation = self.rules.keys.generation(services.now())?;
         let now = services.wall().as_secs();
         let verified = self.verified(services);
-        let known = verified
-            .0
-            .borrow_mut()
-            .known(&credential.value, &keys, now)?;
+        let mut verifier = verified.verifier.borrow_mut();
+        let known = verifier.known(&credential.value, generation, now)?;
+        drop(verifier);
         Some(self.holder(known, credential, (head, services)))
     }
 
@@ -305,7 +324,7 @@ impl Way for JwtWay {
         services: &'a dyn Services,
     ) -> Check<'a> {
         let at = (head, services);
-        let keys = self.keys(services);
+        let keys = self.rules.keys.current(services.now());
         let seen = match &keys {
             Some(keys) => match self.verify(&credential, keys, at) {
                 Ok(checked) => return Check::Ready(checked),
@@ -320,21 +339,14 @@ impl Way for JwtWay {
     }
 
     fn source(&self) -> Option<SourcePlan> {
-        let Keys::Fetched(fetcher) = &self.keys else {
-            return None;
-        };
-        let refresh = Repeated(Refresh(Arc::clone(fetcher)));
-        Some(source::plan(
-            format!("auth {}", self.properties.name),
-            Arc::new(refresh),
-        ))
+        let Self { rules, audit, .. } = self;
+        rules
+            .keys
+            .source(&self.properties.name, &rules.revocations, audit)
     }
 
     fn upstreams(&self) -> Vec<&Arc<UpstreamPlan>> {
-        match &self.keys {
-            Keys::Fixed(_) => Vec::new(),
-            Keys::Fetched(fetcher) => fetcher.upstreams().collect(),
-        }
+        self.rules.keys.upstreams()
     }
 }
 
@@ -418,7 +430,7 @@ impl Reading<'_> {
         issuers: &[String],
         surroundings: &Surroundings<'_>,
         report: &mut Report,
-    ) -> Option<Keys> {
+    ) -> Option<TokenKeys> {
         let finds_keys = self.config.secret.is_none() && self.config.jwks.is_none();
         if let Some(origin) = self.config.jwks_origin.as_ref().filter(|_| !finds_keys) {
             let message = "`jwks_origin` has no effect: the keys are not looked for";
@@ -473,7 +485,7 @@ impl Reading<'_> {
         }
     }
 
-    fn secret(&self, secret: &Spanned<String>, report: &mut Report) -> Option<Keys> {
+    fn secret(&self, secret: &Spanned<String>, report: &mut Report) -> Option<TokenKeys> {
         if let Some(jwks) = &self.config.jwks {
             let message = "`jwks` has no effect beside `secret`";
             report
@@ -484,7 +496,7 @@ impl Reading<'_> {
         self.refuse_tls("a secret", report);
         let algorithm = self.algorithm(Algorithm::Hs256, report)?;
         match Key::of_secret(secret.value.as_bytes(), algorithm) {
-            Ok(key) => Some(Keys::Fixed(Snapshot::new(KeySet::of(vec![key])))),
+            Ok(key) => Some(TokenKeys::Secret(Snapshot::new(KeySet::of(vec![key])))),
             Err(problem) => {
                 // The value itself must not be shown.
                 let message = format!("`secret` cannot be used: {}", problem.explanation());
@@ -500,35 +512,16 @@ impl Reading<'_> {
         rsa: Algorithm,
         surroundings: &Surroundings<'_>,
         report: &mut Report,
-    ) -> Option<Keys> {
-        let read = (surroundings.files)(name.span.source, &name.value);
-        let read = read.and_then(|bytes| {
-            let parsed = KeySet::parse(&bytes, rsa);
-            parsed.map_err(|_| "it is no set of keys (RFC 7517)".to_owned())
-        });
-        let (keys, ignored) = match read {
-            Ok(read) => read,
-            Err(problem) => {
-                let message = format!("the file of keys cannot be used: {problem}");
-                report.error(BAD_KEY_FILE, name.span, message);
-                return None;
-            }
+    ) -> Option<TokenKeys> {
+        let hint = "a set of public keys (JWK Set), as the issuer publishes it";
+        let keys = read_file::<KeySetFile>(name, &rsa, hint, surroundings, report)?;
+        let path = surroundings.path(name);
+        let key = StateKey {
+            settings: format!("{rsa:?}"),
+            ..StateKey::shared(&path.to_string_lossy(), "token_keys")
         };
-        for (id, problem) in &ignored {
-            let id = id.as_deref().unwrap_or("without `kid`");
-            let message = format!(
-                "the key {} is not used: {}",
-                id.escape_debug(),
-                problem.explanation()
-            );
-            report.warning(BAD_KEY_FILE, name.span, message);
-        }
-        if keys.is_empty() {
-            let message = "the file has no key that can be used";
-            report.error(BAD_KEY_FILE, name.span, message);
-            return None;
-        }
-        Some(Keys::Fixed(Snapshot::new(keys)))
+        let new = || WatchedFile::new(path, rsa, keys);
+        Some(TokenKeys::File(surroundings.states.get(key, new)))
     }
 
     fn url(&self, url: &Spanned<String>, report: &mut Report) -> Option<FixedUrl> {
@@ -543,9 +536,9 @@ impl Reading<'_> {
         location: KeysLocation,
         rsa: Algorithm,
         surroundings: &Surroundings<'_>,
-    ) -> Keys {
+    ) -> TokenKeys {
         let fetcher = Fetcher::new(self.name, location, rsa, surroundings.states);
-        Keys::Fetched(Arc::new(fetcher))
+        TokenKeys::Fetched(Arc::new(fetcher))
     }
 }
 

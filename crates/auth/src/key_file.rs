@@ -1,13 +1,13 @@
-//! Files of API keys and of users: read when flow files are loaded, and again within a second when
-//! they have changed.
+//! Files of keys and of users: read when flow files are loaded, and again within a second when they
+//! have changed.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime};
 
-use access::FileProblem;
 use access::api_keys::ApiKeys;
 use access::basic::Users;
 use component::audit::{Audit, Changes, Event, EventKind};
@@ -32,12 +32,29 @@ pub(crate) trait Content: Sized + Send + Sync + 'static {
     const NAME: &'static str = "file of keys";
     /// What the audit stream calls a change of it.
     const CHANGED: EventKind;
+    /// What it takes to read it.
+    type Settings: Send + Sync + 'static;
 
     /// Reads it.
     ///
     /// # Errors
-    /// The first line that is wrong.
-    fn parse(text: &str) -> Result<Self, FileProblem>;
+    /// What is wrong, and in which line if it has any.
+    fn parse(text: &str, settings: &Self::Settings) -> Result<Self, String>;
+
+    /// What tells it from all others, where anybody asks.
+    fn generation(&self) -> u64 {
+        0
+    }
+
+    /// Whether it says the same as before, so that the old one may stay.
+    fn is_same(&self, _before: &Self) -> bool {
+        false
+    }
+
+    /// What of it is not used, a sentence each.
+    fn warnings(&self) -> Vec<String> {
+        Vec::new()
+    }
 
     /// How it differs from what it was, by the names of its entries.
     fn changes(&self, before: &Self) -> Changes;
@@ -45,9 +62,10 @@ pub(crate) trait Content: Sized + Send + Sync + 'static {
 
 impl Content for ApiKeys {
     const CHANGED: EventKind = EventKind::KeysChanged;
+    type Settings = ();
 
-    fn parse(text: &str) -> Result<Self, FileProblem> {
-        Self::parse(text)
+    fn parse(text: &str, (): &()) -> Result<Self, String> {
+        Self::parse(text).map_err(|problem| problem.to_string())
     }
 
     fn changes(&self, before: &Self) -> Changes {
@@ -60,9 +78,10 @@ impl Content for ApiKeys {
 
 impl Content for Users {
     const CHANGED: EventKind = EventKind::UsersChanged;
+    type Settings = ();
 
-    fn parse(text: &str) -> Result<Self, FileProblem> {
-        Self::parse(text)
+    fn parse(text: &str, (): &()) -> Result<Self, String> {
+        Self::parse(text).map_err(|problem| problem.to_string())
     }
 
     fn changes(&self, before: &Self) -> Changes {
@@ -97,6 +116,7 @@ pub(crate) fn audit_problem<T: Content>(audit: &Audit, target: &str, problem: &s
 /// The content of a file that flow files name. Every problem is reported.
 pub(crate) fn read_file<T: Content>(
     name: &Spanned<String>,
+    settings: &T::Settings,
     hint: &str,
     surroundings: &Surroundings<'_>,
     report: &mut Report,
@@ -104,20 +124,27 @@ pub(crate) fn read_file<T: Content>(
     let bytes = (surroundings.files)(name.span.source, &name.value);
     let parsed = bytes.and_then(|bytes| {
         let text = std::str::from_utf8(&bytes).map_err(|_| "it is not UTF-8".to_owned())?;
-        T::parse(text).map_err(|problem| problem.to_string())
+        T::parse(text, settings)
     });
-    parsed
+    let parsed = parsed
         .map_err(|problem| {
             let message = format!("the {} cannot be used: {problem}", T::NAME);
             report.error(BAD_KEY_FILE, name.span, message).hint(hint);
         })
-        .ok()
+        .ok()?;
+    for warning in parsed.warnings() {
+        report.warning(BAD_KEY_FILE, name.span, warning);
+    }
+    Some(parsed)
 }
 
 /// The content of a file, as it is now.
-pub(crate) struct WatchedFile<T> {
+pub(crate) struct WatchedFile<T: Content> {
     path: PathBuf,
+    settings: T::Settings,
     content: RwLock<Arc<T>>,
+    /// That of the content.
+    generation: AtomicU64,
     seen: Mutex<Seen>,
 }
 
@@ -154,9 +181,11 @@ impl Stamp {
 impl<T: Content> WatchedFile<T> {
     /// The content of a file that has just been read. It is read once more at the first look, for
     /// it may have changed since.
-    pub fn new(path: PathBuf, content: T) -> Self {
+    pub fn new(path: PathBuf, settings: T::Settings, content: T) -> Self {
         Self {
             path,
+            settings,
+            generation: content.generation().into(),
             content: RwLock::new(Arc::new(content)),
             seen: Mutex::default(),
         }
@@ -165,6 +194,12 @@ impl<T: Content> WatchedFile<T> {
     /// The content as it is now.
     pub fn content(&self) -> Arc<T> {
         Arc::clone(&self.content.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The generation of the content as it is now.
+    #[inline]
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
     }
 
     fn seen(&self) -> MutexGuard<'_, Seen> {
@@ -222,8 +257,14 @@ impl<T: Content> WatchedFile<T> {
         seen.stamp = Some(stamp);
         seen.problem = None;
         let text = String::from_utf8(bytes?).map_err(|_| "it is not UTF-8".to_owned())?;
-        let content = T::parse(&text).map_err(|problem| problem.to_string())?;
-        *self.content.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(content);
+        let content = T::parse(&text, &self.settings)?;
+        if content.is_same(&self.content()) {
+            return Ok(false);
+        }
+        let mut current = self.content.write().unwrap_or_else(PoisonError::into_inner);
+        self.generation
+            .store(content.generation(), Ordering::Release);
+        *current = Arc::new(content);
         Ok(true)
     }
 }
@@ -232,7 +273,7 @@ impl<T: Content> State for WatchedFile<T> {}
 
 /// Takes a changed file. The first turn reads it in any case: what a reload has just read is taken
 /// by the states of an earlier one, which may have missed it.
-struct Watch<T> {
+struct Watch<T: Content> {
     name: String,
     file: Arc<WatchedFile<T>>,
     revocations: Arc<Revocations>,
@@ -277,6 +318,9 @@ impl<T: Content> Periodic for Watch<T> {
                         audit_change(&audit, &name, &*before, &*file.content());
                         if !is_first {
                             tracing::info!(target: "auth", keys = %name, "keys have changed");
+                            for warning in file.content().warnings() {
+                                tracing::warn!(target: "auth", keys = %name, "{warning}");
+                            }
                         }
                         revocations.sweep();
                     }

@@ -45,6 +45,7 @@ mod source;
 mod testing;
 mod tickets;
 mod timing;
+mod token_keys;
 mod way;
 mod ways;
 

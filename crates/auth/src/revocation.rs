@@ -52,7 +52,8 @@ struct Identity {
     way: Arc<str>,
     ids: CredentialIds,
     expires: Option<u64>,
-    /// The keyed hash of a token that is known only by its issuer.
+    /// The keyed hash of a token that is known only by its issuer, or the fingerprint of the key
+    /// that has signed it.
     token: Option<[u8; 32]>,
 }
 

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use hashbrown::HashMap;
+use hashbrown::hash_map::EntryRef;
 
 /// What a token counts for each of its bytes: its claims are kept parsed beside it.
 const BYTES_EACH: usize = 8;
@@ -62,12 +63,15 @@ impl<T: Clone> TokenCache<T> {
         (known, expires): (&T, u64),
     ) {
         let cost = cost(token);
-        if !self.is_of(generation) || cost > self.bytes_max || self.tokens.contains_key(token) {
+        if !self.is_of(generation) || cost > self.bytes_max {
             return;
         }
         while self.bytes + cost > self.bytes_max {
             self.forget_one(now);
         }
+        let EntryRef::Vacant(place) = self.tokens.entry_ref(token) else {
+            return;
+        };
         let key: Rc<[u8]> = token.into();
         self.bytes += cost;
         self.order.push_back(Rc::clone(&key));
@@ -76,7 +80,7 @@ impl<T: Clone> TokenCache<T> {
             expires,
             is_used: false,
         };
-        self.tokens.insert(key, entry);
+        place.insert_with_key(key, entry);
     }
 
     /// Forgets everything.

@@ -1,9 +1,11 @@
 //! What a token claims, and what must be true of it.
 
+use std::sync::Arc;
+
 use base64ct::{Base64UrlUnpadded, Encoding as _};
 use serde_json::{Map, Value};
 
-use super::{Compact, Refused};
+use super::{Compact, Key, Refused};
 use crate::strict_json;
 
 /// The last second of the year 9999: what is later is no time but a trick.
@@ -99,6 +101,32 @@ pub struct Verified {
     payload: Vec<u8>,
     holder: Holder,
     expires: u64,
+    key: Arc<Key>,
+}
+
+/// What a token claims, which is right if its signature is.
+pub(super) struct Claimed {
+    claims: Map<String, Value>,
+    holder: Holder,
+    expires: u64,
+}
+
+impl Claimed {
+    /// The token, whose signature is this key's and whose claims had this JSON text.
+    pub fn signed_by(self, key: &Arc<Key>, payload: Vec<u8>) -> Verified {
+        let Self {
+            claims,
+            holder,
+            expires,
+        } = self;
+        Verified {
+            claims,
+            payload,
+            holder,
+            expires,
+            key: Arc::clone(key),
+        }
+    }
 }
 
 /// To whom a token belongs that is more than a bearer's (RFC 7800).
@@ -152,8 +180,10 @@ impl Verified {
         (self.claims, self.payload)
     }
 
-    pub(super) fn with_payload(self, payload: Vec<u8>) -> Self {
-        Self { payload, ..self }
+    /// The key whose signature it has.
+    #[must_use]
+    pub fn key(&self) -> &Arc<Key> {
+        &self.key
     }
 
     /// When it expires, in seconds since 1970, with the clock skew: from then on it is refused.
@@ -179,7 +209,7 @@ pub fn scopes(claims: &Map<String, Value>) -> impl Iterator<Item = &str> {
 impl Rules {
     /// Checks what a token claims before its signature is: who has sent an old token, or another
     /// issuer's, does not get a signature check for it. `now` is in seconds since 1970.
-    pub(super) fn check(&self, token: &Compact<'_>, now: u64) -> Result<Verified, Refused> {
+    pub(super) fn check(&self, token: &Compact<'_>, now: u64) -> Result<Claimed, Refused> {
         self.check_type(token.kind.as_deref())?;
         let claims = strict_json::object(&token.payload).map_err(|_| Refused::Malformed)?;
         // A logout or security event need not have a type of its own (OpenID Connect Back-Channel
@@ -204,10 +234,9 @@ impl Rules {
             }
         }
         self.check_parties(&claims)?;
-        Ok(Verified {
+        Ok(Claimed {
             holder: holder(&claims)?,
             claims,
-            payload: Vec::new(),
             expires,
         })
     }

@@ -80,6 +80,15 @@ impl fmt::Debug for Key {
     }
 }
 
+/// The same key for the same use, under the same name.
+impl PartialEq for Key {
+    fn eq(&self, other: &Self) -> bool {
+        self.id == other.id && self.is_same(other)
+    }
+}
+
+impl Eq for Key {}
+
 impl Key {
     /// A secret that issuer and engine share. It has at least as many bytes as the algorithm's hash
     /// (RFC 7518, section 3.2).
@@ -140,7 +149,13 @@ impl Key {
         self.algorithm
     }
 
-    /// Whether both are the same key for the same use.
+    /// What tells it from all other keys, whatever they are called.
+    #[must_use]
+    pub fn fingerprint(&self) -> [u8; 32] {
+        sha256(&self.identity)
+    }
+
+    /// Whether both are the same key for the same use, under whatever name.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         self.algorithm == other.algorithm && self.identity == other.identity
     }

@@ -1,5 +1,7 @@
 //! The keys that an issuer publishes (RFC 7517, section 5).
 
+use std::sync::Arc;
+
 use serde_json::Value;
 
 use super::key::{Key, KeyProblem};
@@ -16,7 +18,7 @@ const TRIES_MAX: usize = 4;
 /// The keys of one issuer.
 #[derive(Clone, Debug, Default)]
 pub struct KeySet {
-    keys: Vec<Key>,
+    keys: Vec<Arc<Key>>,
 }
 
 /// Why a text is no set of keys.
@@ -35,6 +37,7 @@ impl KeySet {
     /// A set of keys made otherwise.
     #[must_use]
     pub fn of(keys: Vec<Key>) -> Self {
+        let keys = keys.into_iter().map(Arc::new).collect();
         Self { keys }
     }
 
@@ -65,10 +68,7 @@ impl KeySet {
                 continue;
             };
             match Key::of_jwk(jwk, rsa) {
-                Ok(key)
-                    if keys
-                        .iter()
-                        .any(|it| it.is_same(&key) && it.id() == key.id()) => {}
+                Ok(key) if keys.contains(&key) => {}
                 Ok(key) => keys.push(key),
                 Err(problem) => {
                     let id = jwk.get("kid").and_then(Value::as_str);
@@ -89,7 +89,7 @@ impl KeySet {
             }
             !is_ambiguous
         });
-        Ok((Self { keys }, ignored))
+        Ok((Self::of(keys), ignored))
     }
 
     /// Whether there is no key.
@@ -100,36 +100,39 @@ impl KeySet {
 
     /// Its keys.
     #[must_use]
-    pub fn keys(&self) -> &[Key] {
+    pub fn keys(&self) -> &[Arc<Key>] {
         &self.keys
+    }
+
+    /// Whether it has this key, under the same name.
+    #[must_use]
+    pub fn has(&self, key: &Key) -> bool {
+        self.keys.iter().any(|it| **it == *key)
     }
 
     /// Whether both have the same keys under the same names, in any order.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
-        let has = |all: &Self, key: &Key| {
-            let mut same = all.keys.iter();
-            same.any(|it| it.id() == key.id() && it.is_same(key))
-        };
-        self.keys.len() == other.keys.len() && self.keys.iter().all(|it| has(other, it))
+        self.keys.len() == other.keys.len() && self.keys.iter().all(|it| other.has(it))
     }
 
     /// Verifies a token's signature. A token that names a key is verified by that one only, and
-    /// each key by its own algorithm only, whatever the token says.
+    /// each key by its own algorithm only, whatever the token says. Gives the key.
     ///
     /// # Errors
     /// [`Refused::UnknownKey`] when newer keys of the issuer might help, [`Refused::Algorithm`] or
     /// [`Refused::Signature`] when they cannot.
-    pub fn verify(&self, token: &Compact<'_>) -> Result<(), Refused> {
-        let named: Vec<&Key> = match token.key_id() {
+    pub fn verify(&self, token: &Compact<'_>) -> Result<&Arc<Key>, Refused> {
+        let named: Vec<&Arc<Key>> = match token.key_id() {
             Some(id) => {
                 // A secret that is written in a file has no name.
-                let is_it = |key: &&Key| key.id() == Some(id) || key.algorithm().is_symmetric();
+                let is_it =
+                    |key: &&Arc<Key>| key.id() == Some(id) || key.algorithm().is_symmetric();
                 self.keys.iter().filter(is_it).collect()
             }
             None => self.keys.iter().collect(),
         };
-        let fits = |key: &&&Key| key.algorithm() == token.algorithm;
+        let fits = |key: &&&Arc<Key>| key.algorithm() == token.algorithm;
         // Secrets are few, for somebody has written them into a file.
         let tries = match token.algorithm.is_symmetric() {
             true => usize::MAX,
@@ -145,11 +148,11 @@ impl KeySet {
                 false => Refused::UnknownKey,
             });
         }
-        match candidates.any(|key| key.verify(token.signed, &token.signature)) {
-            true => Ok(()),
+        let signer = candidates.find(|key| key.verify(token.signed, &token.signature));
+        signer.copied().ok_or(match may_be_new {
             // The issuer names no keys and may have another one by now.
-            false if may_be_new => Err(Refused::UnknownKey),
-            false => Err(Refused::Signature),
-        }
+            true => Refused::UnknownKey,
+            false => Refused::Signature,
+        })
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::KeySet;
+use super::{Key, KeySet};
 
 /// How the keys of an issuer are kept.
 #[derive(Clone, Copy, Debug)]
@@ -134,9 +134,26 @@ impl KeySource {
     /// The keys, unless there are none or the last ones are too old.
     #[must_use]
     pub fn keys(&self, now: Instant) -> Option<Snapshot> {
+        self.current(now).cloned()
+    }
+
+    /// The generation of the keys, unless there are none or the last ones are too old.
+    #[must_use]
+    pub fn generation(&self, now: Instant) -> Option<u64> {
+        self.current(now).map(Snapshot::generation)
+    }
+
+    /// Whether the issuer has published keys without this one, however long ago.
+    #[must_use]
+    pub fn has_withdrawn(&self, key: &Key) -> bool {
+        let current = self.current.as_ref();
+        current.is_some_and(|it| !it.snapshot.keys.has(key))
+    }
+
+    fn current(&self, now: Instant) -> Option<&Snapshot> {
         let current = self.current.as_ref()?;
         let age = now.saturating_duration_since(current.fetched);
-        (age < self.times.keep).then(|| current.snapshot.clone())
+        (age < self.times.keep).then_some(&current.snapshot)
     }
 
     /// Says to begin the next regular fetch, when it is time for it and none is under way.
@@ -197,7 +214,7 @@ impl KeySource {
     /// asks to bound.
     pub fn unknown_key(&mut self, seen: Option<u64>, now: Instant) -> Lookup {
         self.give_up_late(now);
-        let current = self.keys(now).map(|it| it.generation);
+        let current = self.generation(now);
         if current.is_some() && current != seen {
             return Lookup::Retry;
         }

@@ -50,8 +50,8 @@ impl<T: Clone> Verifier<T> {
         }
     }
 
-    /// Verifies a token by these keys, and makes a `T` of one that was not known. `now` is in
-    /// seconds since 1970.
+    /// Verifies a token that is not known by these keys, and makes a `T` of it. `now` is in seconds
+    /// since 1970.
     ///
     /// # Errors
     /// As [`verify`].
@@ -62,10 +62,6 @@ impl<T: Clone> Verifier<T> {
         now: u64,
         make: impl FnOnce(Verified) -> T,
     ) -> Result<CachedToken<T>, Refused> {
-        if let Some(known) = self.known(token, keys, now) {
-            return Ok(known);
-        }
-        let generation = keys.generation();
         let verified = verify(token, keys.keys(), &self.rules, now)?;
         let expires = verified.expires();
         let holder = verified.holder();
@@ -73,13 +69,14 @@ impl<T: Clone> Verifier<T> {
             holder: (holder != Holder::default()).then(|| Rc::new(holder)),
             value: make(verified),
         };
-        self.cache.put(token, (generation, now), (&known, expires));
+        self.cache
+            .put(token, (keys.generation(), now), (&known, expires));
         Ok(known)
     }
 
-    /// What is known of a token that has been verified by these keys.
-    pub fn known(&mut self, token: &[u8], keys: &Snapshot, now: u64) -> Option<CachedToken<T>> {
-        self.cache.get(token, keys.generation(), now)
+    /// What is known of a token that has been verified by the keys of this generation.
+    pub fn known(&mut self, token: &[u8], generation: u64, now: u64) -> Option<CachedToken<T>> {
+        self.cache.get(token, generation, now)
     }
 
     /// Forgets all tokens, as after a revocation.

@@ -3,8 +3,6 @@
 use std::fs::{self, File};
 use std::path::PathBuf;
 
-use access::FileProblem;
-
 use super::*;
 use crate::testing::{down, run};
 
@@ -13,13 +11,11 @@ struct Text(String);
 
 impl Content for Text {
     const CHANGED: EventKind = EventKind::KeysChanged;
+    type Settings = ();
 
-    fn parse(text: &str) -> Result<Self, FileProblem> {
+    fn parse(text: &str, (): &()) -> Result<Self, String> {
         match text.starts_with("bad") {
-            true => Err(FileProblem {
-                line: 1,
-                message: text.to_owned(),
-            }),
+            true => Err(format!("line 1: {text}")),
             false => Ok(Self(text.to_owned())),
         }
     }
@@ -56,7 +52,7 @@ impl Drop for Scratch {
 }
 
 fn watched(file: &Scratch) -> WatchedFile<Text> {
-    WatchedFile::new(file.path(), Text("at load".to_owned()))
+    WatchedFile::new(file.path(), (), Text("at load".to_owned()))
 }
 
 #[test]

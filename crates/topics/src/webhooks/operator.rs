@@ -91,7 +91,7 @@ pub async fn operate(
     ask(&state, command).await
 }
 
-/// Has a webhook get events again that it has got, as the body of a request names them:
+/// Has a webhook get events again that it has got or refused, as the body of a request names them:
 /// `{"event": ID}`, `{"from": ID or time, "to": ID or time}`, or `{}` for all that are kept. It is
 /// on the disk that it will when this gives how it is then.
 ///
