@@ -5,7 +5,7 @@ use std::fmt;
 use serde_json::{Map, Value};
 
 use crate::jwt::{Holder, Refused, has_one_of, holder, is_one_of, seconds};
-use crate::strict_json;
+use crate::strict_json::{self, Json, Members};
 
 /// The most bytes of an answer.
 pub const ANSWER_MAX: usize = 64 * 1024;
@@ -58,16 +58,16 @@ impl Rules {
         if answer.len() > ANSWER_MAX {
             return Err(NoAnswer("the answer is too large"));
         }
-        let object = strict_json::object(answer);
+        let object = strict_json::members(answer);
         let claims = object.map_err(|_| NoAnswer("the answer is no JSON object"))?;
         match claims.get("active") {
-            Some(Value::Bool(true)) => {}
-            Some(Value::Bool(false)) => return Ok(Answer::Inactive),
+            Some(Json::Bool(true)) => {}
+            Some(Json::Bool(false)) => return Ok(Answer::Inactive),
             _ => return Err(NoAnswer("`active` of the answer is no boolean")),
         }
         Ok(match self.check(&claims, now) {
             Ok((holder, expires)) => Answer::Active {
-                claims,
+                claims: claims.into_map(),
                 holder,
                 expires,
             },
@@ -76,13 +76,9 @@ impl Rules {
     }
 
     /// To whom an active token belongs by what the answer says, and when it expires.
-    fn check(
-        &self,
-        claims: &Map<String, Value>,
-        now: u64,
-    ) -> Result<(Holder, Option<u64>), Refused> {
+    fn check(&self, claims: &Members<'_>, now: u64) -> Result<(Holder, Option<u64>), Refused> {
         let time = |name: &str| match claims.get(name) {
-            None | Some(Value::Null) => Ok(None),
+            None | Some(Json::Null) => Ok(None),
             Some(value) => seconds(value).map(Some).ok_or(Refused::Malformed),
         };
         let expires = time("exp")?.map(|it| it.saturating_add(CLOCK_SKEW));
@@ -109,13 +105,13 @@ impl Rules {
 /// a key or certificate (RFC 9449, section 6.2; RFC 8705, section 3.2), whom this gives. Refresh
 /// tokens are refused: servers mark them by `token_use` (Ory Hydra, Amazon Cognito) or `typ`
 /// (Keycloak).
-fn check_kind(claims: &Map<String, Value>) -> Result<Holder, Refused> {
+fn check_kind(claims: &Members<'_>) -> Result<Holder, Refused> {
     let holder = match claims.get("cnf") {
-        Some(Value::Null) => Holder::default(),
+        Some(Json::Null) => Holder::default(),
         _ => holder(claims)?,
     };
     let is = |name: &str, others: &[&str]| {
-        let text = claims.get(name).and_then(Value::as_str).unwrap_or_default();
+        let text = claims.text(name).unwrap_or_default();
         others.iter().any(|it| it.eq_ignore_ascii_case(text))
     };
     let has_no_key = is("token_type", &["DPoP"]) && holder.key.is_none();

@@ -19,7 +19,7 @@ mod signer;
 mod verifier;
 
 pub use algorithm::Algorithm;
-pub use claims::{Audience, Holder, Presented, Rules, Verified, scopes};
+pub use claims::{Audience, Claims, Holder, Presented, Rules, Signed, Verified, scopes};
 pub(crate) use claims::{has_one_of, holder, is_one_of, seconds};
 pub use compact::{Compact, TOKEN_MAX, claimed_issuer};
 pub use dpop::{BadProof, Proof, Target, verify_proof};
@@ -89,9 +89,28 @@ impl Refused {
 /// The first reason to refuse it. [`Refused::UnknownKey`] is worth asking the issuer for newer keys
 /// ([`KeySource::unknown_key`]); everything else is final.
 pub fn verify(token: &[u8], keys: &KeySet, rules: &Rules, now: u64) -> Result<Verified, Refused> {
+    verify_with(token, (keys, rules), now, Verified::new)
+}
+
+/// The same for whoever makes something else of the token.
+///
+/// # Errors
+/// As [`verify`].
+fn verify_with<T>(
+    token: &[u8],
+    (keys, rules): (&KeySet, &Rules),
+    now: u64,
+    make: impl FnOnce(&Signed<'_>) -> T,
+) -> Result<T, Refused> {
     let compact = Compact::parse(token)?;
     // The signature last, for it costs most; until then nothing is said but no.
     let claimed = rules.check(&compact, now)?;
     let key = keys.verify(&compact)?;
-    Ok(claimed.signed_by(key, compact.payload))
+    Ok(make(&Signed {
+        claims: &claimed.claims,
+        payload: &compact.payload,
+        holder: claimed.holder,
+        expires: claimed.expires,
+        key,
+    }))
 }

@@ -1,9 +1,13 @@
 //! JSON in which nothing can be read in two ways.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
+
+/// Up to so many members of an object are compared with each other; the names of more are sorted.
+const COMPARED_MAX: usize = 16;
 
 /// Parses a JSON object. Unlike `serde_json`'s own `Value`, which takes the last of several members
 /// of one name, it takes none: two parsers would see two documents (RFC 7515, section 4; RFC 7519,
@@ -12,79 +16,218 @@ use serde_json::{Map, Number, Value};
 /// # Errors
 /// When the text is not one JSON object, or two members of an object share a name.
 pub fn object(text: &[u8]) -> Result<Map<String, Value>, serde_json::Error> {
-    let mut deserializer = serde_json::Deserializer::from_slice(text);
+    members(text).map(Members::into_map)
+}
+
+/// The same, borrowed from the text as far as that has no escapes: tokens are parsed for each
+/// request that brings a new one.
+///
+/// # Errors
+/// As [`object`].
+pub fn members(text: &[u8]) -> Result<Members<'_>, serde_json::Error> {
+    // Once for all of it: the parser would look at each text by itself.
+    let text = std::str::from_utf8(text).map_err(Error::custom)?;
+    let mut deserializer = serde_json::Deserializer::from_str(text);
     let value = Strict.deserialize(&mut deserializer)?;
     deserializer.end()?;
     match value {
-        Value::Object(members) => Ok(members),
+        Json::Object(members) => Ok(members),
         _ => Err(Error::custom("it is no object")),
+    }
+}
+
+/// A JSON value that borrows from its text.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Json<'a> {
+    /// `null`
+    Null,
+    /// `true` or `false`
+    Bool(bool),
+    /// A finite number.
+    Number(Number),
+    /// A text.
+    Text(Cow<'a, str>),
+    /// An array.
+    List(Vec<Self>),
+    /// An object.
+    Object(Members<'a>),
+}
+
+/// The members of an object, each name once, in the order of the text.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Members<'a>(Vec<(Cow<'a, str>, Json<'a>)>);
+
+impl<'a> Json<'a> {
+    /// It, if it is a text.
+    #[must_use]
+    pub fn as_str(&self) -> Option<&str> {
+        match self {
+            Self::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// Its members, if it is an object.
+    #[must_use]
+    pub fn as_object(&self) -> Option<&Members<'a>> {
+        match self {
+            Self::Object(members) => Some(members),
+            _ => None,
+        }
+    }
+
+    /// Its items, if it is an array.
+    #[must_use]
+    pub fn as_list(&self) -> Option<&[Self]> {
+        match self {
+            Self::List(items) => Some(items),
+            _ => None,
+        }
+    }
+
+    fn into_value(self) -> Value {
+        match self {
+            Self::Null => Value::Null,
+            Self::Bool(flag) => Value::Bool(flag),
+            Self::Number(number) => Value::Number(number),
+            Self::Text(text) => Value::String(text.into_owned()),
+            Self::List(items) => items.into_iter().map(Self::into_value).collect(),
+            Self::Object(members) => Value::Object(members.into_map()),
+        }
+    }
+}
+
+impl<'a> Members<'a> {
+    /// The member of this name.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&Json<'a>> {
+        let found = self.0.iter().find(|(own, _)| *own == name);
+        found.map(|(_, value)| value)
+    }
+
+    /// The member of this name, if it is a text.
+    #[must_use]
+    pub fn text(&self, name: &str) -> Option<&str> {
+        self.get(name)?.as_str()
+    }
+
+    /// Whether there is a member of this name.
+    #[must_use]
+    pub fn has(&self, name: &str) -> bool {
+        self.get(name).is_some()
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Json<'a>)> {
+        self.0.iter().map(|(name, value)| (&**name, value))
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The same, which borrows nothing.
+    #[must_use]
+    pub fn into_map(self) -> Map<String, Value> {
+        let owned =
+            |(name, value): (Cow<'a, str>, Json<'a>)| (name.into_owned(), value.into_value());
+        self.0.into_iter().map(owned).collect()
+    }
+
+    /// Whether two members share a name. It costs no more than the order of their number.
+    fn has_same_names(&self) -> bool {
+        let names = self.0.iter().map(|(name, _)| &**name);
+        if self.0.len() <= COMPARED_MAX {
+            let mut rest = names.clone();
+            return names.into_iter().any(|name| {
+                rest.next();
+                rest.clone().any(|it| it == name)
+            });
+        }
+        let mut sorted: Vec<&str> = names.collect();
+        sorted.sort_unstable();
+        sorted.array_windows().any(|[one, next]| one == next)
     }
 }
 
 struct Strict;
 
 impl<'de> DeserializeSeed<'de> for Strict {
-    type Value = Value;
+    type Value = Json<'de>;
 
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Json<'de>, D::Error> {
         deserializer.deserialize_any(self)
     }
 }
 
 impl<'de> Visitor<'de> for Strict {
-    type Value = Value;
+    type Value = Json<'de>;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("JSON")
     }
 
-    fn visit_unit<E: Error>(self) -> Result<Value, E> {
-        Ok(Value::Null)
+    fn visit_unit<E: Error>(self) -> Result<Json<'de>, E> {
+        Ok(Json::Null)
     }
 
-    fn visit_bool<E: Error>(self, value: bool) -> Result<Value, E> {
-        Ok(Value::Bool(value))
+    fn visit_bool<E: Error>(self, value: bool) -> Result<Json<'de>, E> {
+        Ok(Json::Bool(value))
     }
 
-    fn visit_u64<E: Error>(self, value: u64) -> Result<Value, E> {
-        Ok(Value::from(value))
+    fn visit_u64<E: Error>(self, value: u64) -> Result<Json<'de>, E> {
+        Ok(Json::Number(value.into()))
     }
 
-    fn visit_i64<E: Error>(self, value: i64) -> Result<Value, E> {
-        Ok(Value::from(value))
+    fn visit_i64<E: Error>(self, value: i64) -> Result<Json<'de>, E> {
+        Ok(Json::Number(value.into()))
     }
 
-    fn visit_f64<E: Error>(self, value: f64) -> Result<Value, E> {
+    fn visit_f64<E: Error>(self, value: f64) -> Result<Json<'de>, E> {
         let number = Number::from_f64(value).ok_or_else(|| E::custom("no finite number"))?;
-        Ok(Value::Number(number))
+        Ok(Json::Number(number))
     }
 
-    fn visit_str<E: Error>(self, value: &str) -> Result<Value, E> {
-        Ok(Value::from(value))
+    fn visit_borrowed_str<E: Error>(self, value: &'de str) -> Result<Json<'de>, E> {
+        Ok(Json::Text(Cow::Borrowed(value)))
     }
 
-    fn visit_string<E: Error>(self, value: String) -> Result<Value, E> {
-        Ok(Value::String(value))
+    fn visit_str<E: Error>(self, value: &str) -> Result<Json<'de>, E> {
+        Ok(Json::Text(Cow::Owned(value.to_owned())))
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Json<'de>, A::Error> {
         let mut all = Vec::new();
         while let Some(item) = items.next_element_seed(Strict)? {
             all.push(item);
         }
-        Ok(Value::Array(all))
+        Ok(Json::List(all))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
-        let mut all = Map::new();
-        while let Some(name) = members.next_key::<String>()? {
-            if all.contains_key(&name) {
-                return Err(Error::custom("two members have one name"));
-            }
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Json<'de>, A::Error> {
+        let mut all = Members(Vec::with_capacity(COMPARED_MAX));
+        while let Some(Name(name)) = members.next_key()? {
             let value = members.next_value_seed(Strict)?;
-            all.insert(name, value);
+            all.0.push((name, value));
         }
-        Ok(Value::Object(all))
+        match all.has_same_names() {
+            true => Err(Error::custom("two members have one name")),
+            false => Ok(Json::Object(all)),
+        }
+    }
+}
+
+/// A name, borrowed where it can be. Serde's own `Cow` is always owned.
+struct Name<'a>(Cow<'a, str>);
+
+impl<'de: 'a, 'a> serde::Deserialize<'de> for Name<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match Strict.deserialize(deserializer)? {
+            Json::Text(name) => Ok(Self(name)),
+            _ => Err(Error::custom("a name is no text")),
+        }
     }
 }
 
@@ -101,6 +244,11 @@ mod tests {
         ] {
             assert!(object(text.as_bytes()).is_err(), "{text}");
         }
+        let many = |last: &str| {
+            let members: Vec<String> = (0..40).map(|it| format!("\"{it}\":1")).collect();
+            format!("{{{},\"{last}\":1}}", members.join(","))
+        };
+        assert!(object(many("40").as_bytes()).is_ok() && object(many("7").as_bytes()).is_err());
         let fine = br#"{"a":{"a":[null,true,-1,1.5,"x",{"a":""}]},"b":1}"#;
         let expected: serde_json::Value = serde_json::from_slice(fine).unwrap();
         assert_eq!(object(fine).unwrap(), *expected.as_object().unwrap());

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use access::jwt::{Verified, scopes};
+use access::jwt::{Claims, Signed, scopes};
 use component::access::Caller;
 use expr::value::{array, float, integer, object, text};
 use serde_json::{Map, Value as Json};
@@ -25,21 +25,20 @@ pub(crate) fn caller_of_token(
     way: &Arc<str>,
     id: &str,
     plan: Option<&str>,
-    token: Verified,
+    token: &Signed<'_>,
 ) -> Option<Caller> {
-    let (claims, text) = token.into_claims();
-    let text = text.into_boxed_slice();
-    caller_with(way, &[id], plan, &claims, move || read(&text))
+    let text: Box<[u8]> = token.payload.into();
+    caller_with(way, &[id], plan, token.claims, move || read(&text))
 }
 
 fn caller_with(
     way: &Arc<str>,
     ids: &[&str],
     plan: Option<&str>,
-    claims: &Map<String, Json>,
+    claims: &impl Claims,
     value: impl FnOnce() -> expr::Value + Send + 'static,
 ) -> Option<Caller> {
-    let claim = |name: &str| claims.get(name).and_then(Json::as_str);
+    let claim = |name: &str| claims.text(name);
     let id = ids.iter().copied().find_map(claim);
     let id = id.filter(|it| !it.is_empty())?;
     let mut caller = Caller::with_lazy_claims(way, id, value);

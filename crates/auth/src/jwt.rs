@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use access::jwt::{
-    Algorithm, Audience, CachedToken, KEYS_MAX, Key, KeySet, Refused, Rules, SeenTokens, Snapshot,
-    TokenHash, Verified as VerifiedToken, Verifier, claimed_issuer,
+    Algorithm, Audience, CachedToken, KEYS_MAX, Key, KeySet, Refused, Rules, SeenTokens, Signed,
+    Snapshot, TokenHash, Verifier, claimed_issuer,
 };
 use component::access::{Caller, RequestHead};
 use component::audit::Audit;
@@ -259,14 +259,13 @@ impl JwtWay {
 impl TokenRules {
     fn caller(
         &self,
-        token: VerifiedToken,
+        token: &Signed<'_>,
         of_keys: &mut Vec<Arc<TokensOfKey>>,
     ) -> Option<Arc<Caller>> {
-        let expires = token.expires();
-        let tokens = self.tokens_of(token.key(), of_keys);
+        let tokens = self.tokens_of(token.key, of_keys);
         let plan = self.plan.as_deref();
         let mut caller = claims::caller_of_token(&self.way, &self.id, plan, token)?;
-        caller.expires = Some(expires);
+        caller.expires = Some(token.expires);
         caller.revocable = Some(tokens);
         Some(Arc::new(caller))
     }

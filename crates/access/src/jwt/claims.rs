@@ -6,7 +6,7 @@ use base64ct::{Base64UrlUnpadded, Encoding as _};
 use serde_json::{Map, Value};
 
 use super::{Compact, Key, Refused};
-use crate::strict_json;
+use crate::strict_json::{self, Json, Members};
 
 /// The last second of the year 9999: what is later is no time but a trick.
 const TIME_MAX: u64 = 253_402_300_799;
@@ -91,42 +91,37 @@ impl Presented {
     pub const BEARER: Self = Self::Bearer { certificate: None };
 }
 
-/// A token whose signature, times, issuer, audience and type are right. Its claims are given out
-/// only by [`Verified::confirm`], so that a token that belongs to a key's holder is never taken as
-/// a bearer's.
+/// A token whose signature, times, issuer, audience and type are right, while it is being looked
+/// at. Nobody may act on it before [`Holder::confirm`].
+#[derive(Debug)]
+pub struct Signed<'a> {
+    /// What it claims.
+    pub claims: &'a Members<'a>,
+    /// The JSON text of the claims.
+    pub payload: &'a [u8],
+    /// To whom it belongs: what the caller has to show of itself.
+    pub holder: Holder,
+    /// When it expires, in seconds since 1970, with the clock skew: from then on it is refused.
+    pub expires: u64,
+    /// The key whose signature it has.
+    pub key: &'a Arc<Key>,
+}
+
+/// The same to be kept. Its claims are given out only by [`Verified::confirm`], so that a token
+/// that belongs to a key's holder is never taken as a bearer's.
 #[derive(Clone, Debug)]
 pub struct Verified {
-    claims: Map<String, Value>,
     /// The JSON text of the claims.
     payload: Vec<u8>,
     holder: Holder,
     expires: u64,
-    key: Arc<Key>,
 }
 
 /// What a token claims, which is right if its signature is.
-pub(super) struct Claimed {
-    claims: Map<String, Value>,
-    holder: Holder,
-    expires: u64,
-}
-
-impl Claimed {
-    /// The token, whose signature is this key's and whose claims had this JSON text.
-    pub fn signed_by(self, key: &Arc<Key>, payload: Vec<u8>) -> Verified {
-        let Self {
-            claims,
-            holder,
-            expires,
-        } = self;
-        Verified {
-            claims,
-            payload,
-            holder,
-            expires,
-            key: Arc::clone(key),
-        }
-    }
+pub(super) struct Claimed<'a> {
+    pub claims: Members<'a>,
+    pub holder: Holder,
+    pub expires: u64,
 }
 
 /// To whom a token belongs that is more than a bearer's (RFC 7800).
@@ -159,31 +154,21 @@ impl Holder {
 }
 
 impl Verified {
+    pub(super) fn new(signed: &Signed<'_>) -> Self {
+        Self {
+            payload: signed.payload.to_vec(),
+            holder: signed.holder,
+            expires: signed.expires,
+        }
+    }
+
     /// The claims, if the caller is the one to whom the token belongs ([`Holder::confirm`]).
     ///
     /// # Errors
     /// [`Refused::Confirmation`]
-    pub fn confirm(&self, presented: Presented) -> Result<&Map<String, Value>, Refused> {
-        self.holder.confirm(presented).map(|()| &self.claims)
-    }
-
-    /// To whom the token belongs: what the caller has to show of itself.
-    #[must_use]
-    pub fn holder(&self) -> Holder {
-        self.holder
-    }
-
-    /// The claims, whoever has presented the token: parsed, and the JSON text of the payload.
-    /// Nobody may act on them before [`Holder::confirm`].
-    #[must_use]
-    pub fn into_claims(self) -> (Map<String, Value>, Vec<u8>) {
-        (self.claims, self.payload)
-    }
-
-    /// The key whose signature it has.
-    #[must_use]
-    pub fn key(&self) -> &Arc<Key> {
-        &self.key
+    pub fn confirm(&self, presented: Presented) -> Result<Members<'_>, Refused> {
+        self.holder.confirm(presented)?;
+        strict_json::members(&self.payload).map_err(|_| Refused::Malformed)
     }
 
     /// When it expires, in seconds since 1970, with the clock skew: from then on it is refused.
@@ -193,28 +178,60 @@ impl Verified {
     }
 }
 
+/// Claims, borrowed from a token or kept.
+pub trait Claims {
+    /// The claim of this name, if it is a text.
+    fn text(&self, name: &str) -> Option<&str>;
+
+    /// Those items of the claim of this name that are texts, if it is a list.
+    fn texts(&self, name: &str) -> impl Iterator<Item = &str>;
+}
+
+impl Claims for Map<String, Value> {
+    fn text(&self, name: &str) -> Option<&str> {
+        self.get(name)?.as_str()
+    }
+
+    fn texts(&self, name: &str) -> impl Iterator<Item = &str> {
+        let list = self.get(name).and_then(Value::as_array);
+        list.into_iter().flatten().filter_map(Value::as_str)
+    }
+}
+
+impl Claims for Members<'_> {
+    fn text(&self, name: &str) -> Option<&str> {
+        self.text(name)
+    }
+
+    fn texts(&self, name: &str) -> impl Iterator<Item = &str> {
+        let list = self.get(name).and_then(Json::as_list);
+        list.into_iter().flatten().filter_map(Json::as_str)
+    }
+}
+
 /// The scopes of claims: `scope` (RFC 8693, section 4.2) and `scp`, each as one text with spaces
 /// or, as many issuers have them, as a list.
-pub fn scopes(claims: &Map<String, Value>) -> impl Iterator<Item = &str> {
-    let members = ["scope", "scp"].into_iter();
-    let values = members.filter_map(|name| claims.get(name));
-    values.flat_map(|value| {
-        let text = value.as_str().unwrap_or_default();
-        let list = value.as_array().into_iter().flatten();
+pub fn scopes(claims: &impl Claims) -> impl Iterator<Item = &str> {
+    ["scope", "scp"].into_iter().flat_map(|name| {
+        let text = claims.text(name).unwrap_or_default();
         let words = text.split(' ').filter(|it| !it.is_empty());
-        words.chain(list.filter_map(Value::as_str))
+        words.chain(claims.texts(name))
     })
 }
 
 impl Rules {
     /// Checks what a token claims before its signature is: who has sent an old token, or another
     /// issuer's, does not get a signature check for it. `now` is in seconds since 1970.
-    pub(super) fn check(&self, token: &Compact<'_>, now: u64) -> Result<Claimed, Refused> {
+    pub(super) fn check<'a>(
+        &self,
+        token: &'a Compact<'_>,
+        now: u64,
+    ) -> Result<Claimed<'a>, Refused> {
         self.check_type(token.kind.as_deref())?;
-        let claims = strict_json::object(&token.payload).map_err(|_| Refused::Malformed)?;
+        let claims = strict_json::members(&token.payload).map_err(|_| Refused::Malformed)?;
         // A logout or security event need not have a type of its own (OpenID Connect Back-Channel
         // Logout 1.0, section 2.4; RFC 8417, section 2.3).
-        if claims.contains_key("events") && self.types.is_empty() {
+        if claims.has("events") && self.types.is_empty() {
             return Err(Refused::Type);
         }
         let expires = time(&claims, "exp", Refused::NoExpiry)?.ok_or(Refused::NoExpiry)?;
@@ -229,7 +246,7 @@ impl Rules {
             }
         }
         for name in ["sub", "jti"] {
-            if claims.get(name).is_some_and(|it| !it.is_string()) {
+            if claims.get(name).is_some_and(|it| it.as_str().is_none()) {
                 return Err(Refused::Malformed);
             }
         }
@@ -252,7 +269,7 @@ impl Rules {
         is_taken.then_some(()).ok_or(Refused::Type)
     }
 
-    fn check_parties(&self, claims: &Map<String, Value>) -> Result<(), Refused> {
+    fn check_parties(&self, claims: &Members<'_>) -> Result<(), Refused> {
         let issuer = claims.get("iss");
         if !issuer.is_some_and(|it| is_one_of(&self.issuers, it)) {
             return Err(Refused::Issuer);
@@ -270,28 +287,33 @@ impl Rules {
 }
 
 /// Whether a value is one of these texts.
-pub(crate) fn is_one_of(all: &[String], value: &Value) -> bool {
-    all.iter().any(|it| value == it)
+pub(crate) fn is_one_of(all: &[String], value: &Json<'_>) -> bool {
+    value
+        .as_str()
+        .is_some_and(|value| all.iter().any(|it| value == it))
 }
 
 /// Whether `aud` is, or lists, one of these (RFC 7519, section 4.1.3).
-pub(crate) fn has_one_of(ours: &[String], audience: &Value) -> bool {
+pub(crate) fn has_one_of(ours: &[String], audience: &Json<'_>) -> bool {
     match audience {
-        Value::Array(all) => {
-            all.iter().all(Value::is_string) && all.iter().any(|it| is_one_of(ours, it))
+        Json::List(all) => {
+            all.iter().all(|it| it.as_str().is_some()) && all.iter().any(|it| is_one_of(ours, it))
         }
         one => is_one_of(ours, one),
     }
 }
 
 /// A time in seconds since 1970, whole or not (RFC 7519, section 2).
-fn time(claims: &Map<String, Value>, name: &str, refused: Refused) -> Result<Option<u64>, Refused> {
+fn time(claims: &Members<'_>, name: &str, refused: Refused) -> Result<Option<u64>, Refused> {
     let value = claims.get(name);
     value.map(|it| seconds(it).ok_or(refused)).transpose()
 }
 
 /// A time in seconds since 1970, up to the year 9999.
-pub(crate) fn seconds(value: &Value) -> Option<u64> {
+pub(crate) fn seconds(value: &Json<'_>) -> Option<u64> {
+    let Json::Number(value) = value else {
+        return None;
+    };
     let seconds = match (value.as_u64(), value.as_f64()) {
         (Some(whole), _) => whole,
         #[expect(
@@ -306,20 +328,20 @@ pub(crate) fn seconds(value: &Value) -> Option<u64> {
 }
 
 /// To whom the token belongs. What is not understood is refused: the token is no bearer's.
-pub(crate) fn holder(claims: &Map<String, Value>) -> Result<Holder, Refused> {
+pub(crate) fn holder(claims: &Members<'_>) -> Result<Holder, Refused> {
     let Some(demanded) = claims.get("cnf") else {
         return Ok(Holder::default());
     };
     let members = demanded.as_object().ok_or(Refused::Confirmation)?;
     let mut holder = Holder::default();
-    for (name, value) in members {
+    for (name, value) in members.iter() {
         let mut hash = [0; 32];
         let text = value.as_str().ok_or(Refused::Confirmation)?;
         let decoded = Base64UrlUnpadded::decode(text, &mut hash);
         if decoded.map(<[u8]>::len) != Ok(32) {
             return Err(Refused::Confirmation);
         }
-        match name.as_str() {
+        match name {
             "x5t#S256" => holder.certificate = Some(hash),
             "jkt" => holder.key = Some(hash),
             _ => return Err(Refused::Confirmation),

@@ -1,12 +1,13 @@
 //! Tokens in compact form (RFC 7515, section 3.1).
 
+use std::ops::Range;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use serde_json::{Map, Value};
 
 use super::claims::plain_type;
 use super::{Algorithm, Refused};
-use crate::strict_json;
+use crate::strict_json::{self, Json, Members};
 
 /// The most bytes of a token. Heads of requests have bounds of their own.
 pub const TOKEN_MAX: usize = 16 * 1024;
@@ -34,39 +35,40 @@ impl<'a> Compact<'a> {
     /// # Errors
     /// [`Refused::Malformed`], [`Refused::Critical`] or [`Refused::Algorithm`].
     pub fn parse(token: &'a [u8]) -> Result<Self, Refused> {
-        Self::with_header(token).map(|(compact, _)| compact)
+        Self::with_header(token, |_| ()).map(|(compact, ())| compact)
     }
 
-    /// As [`Compact::parse`], with all of the header: for proofs, whose key stands there.
-    pub(super) fn with_header(token: &'a [u8]) -> Result<(Self, Map<String, Value>), Refused> {
+    /// As [`Compact::parse`], with something of the header: for proofs, whose key stands there.
+    pub(super) fn with_header<T>(
+        token: &'a [u8],
+        take: impl FnOnce(Members<'_>) -> T,
+    ) -> Result<(Self, T), Refused> {
         if token.len() > TOKEN_MAX {
             return Err(Refused::Malformed);
         }
-        let mut parts = token.rsplitn(2, |&byte| byte == b'.');
-        let (signature, signed) = (parts.next(), parts.next());
-        let (Some(signature), Some(signed)) = (signature, signed) else {
-            return Err(Refused::Malformed);
-        };
-        let mut parts = signed.split(|&byte| byte == b'.');
-        let (header, payload) = (parts.next(), parts.next());
         // Five parts are an encrypted token (RFC 7516).
-        let (Some(header), Some(payload), None) = (header, payload, parts.next()) else {
+        let mut dots = memchr::memchr_iter(b'.', token);
+        let (Some(first), Some(second), None) = (dots.next(), dots.next(), dots.next()) else {
             return Err(Refused::Malformed);
         };
-        let header = strict_json::object(&decode(header)?).map_err(|_| Refused::Malformed)?;
+        let part = |range: Range<usize>| token.get(range).ok_or(Refused::Malformed);
+        let (header, payload) = (part(0..first)?, part(first + 1..second)?);
+        let (signed, signature) = (part(0..second)?, part(second + 1..token.len())?);
+        let header = decode(header)?;
+        let header = strict_json::members(&header).map_err(|_| Refused::Malformed)?;
         check_extensions(&header)?;
-        let algorithm = header.get("alg").and_then(Value::as_str);
+        let algorithm = header.text("alg");
         let compact = Self {
             signed,
             algorithm: algorithm
                 .and_then(Algorithm::of)
                 .ok_or(Refused::Algorithm)?,
-            key_id: text(&header, "kid")?,
-            kind: text(&header, "typ")?.map(|it| plain_type(&it)),
+            key_id: text(&header, "kid")?.map(str::to_owned),
+            kind: text(&header, "typ")?.map(plain_type),
             payload: decode(payload)?,
             signature: decode(signature)?,
         };
-        Ok((compact, header))
+        Ok((compact, take(header)))
     }
 
     /// The algorithm that it names.
@@ -86,24 +88,24 @@ impl<'a> Compact<'a> {
 #[must_use]
 pub fn claimed_issuer(token: &[u8]) -> Option<String> {
     let payload = Compact::parse(token).ok()?.payload;
-    let claims = strict_json::object(&payload).ok()?;
-    claims.get("iss")?.as_str().map(str::to_owned)
+    let claims = strict_json::members(&payload).ok()?;
+    claims.text("iss").map(str::to_owned)
 }
 
 /// No extension is known that would change what a token means: `crit` must not be there, and the
 /// payload is always encoded (`b64` of RFC 7797).
-fn check_extensions(header: &Map<String, Value>) -> Result<(), Refused> {
-    let is_plain = header.get("b64").is_none_or(|it| *it == Value::Bool(true));
-    match header.contains_key("crit") || !is_plain {
+fn check_extensions(header: &Members<'_>) -> Result<(), Refused> {
+    let is_plain = header.get("b64").is_none_or(|it| *it == Json::Bool(true));
+    match header.has("crit") || !is_plain {
         true => Err(Refused::Critical),
         false => Ok(()),
     }
 }
 
-fn text(header: &Map<String, Value>, name: &str) -> Result<Option<String>, Refused> {
+fn text<'a>(header: &'a Members<'_>, name: &str) -> Result<Option<&'a str>, Refused> {
     match header.get(name) {
         None => Ok(None),
-        Some(Value::String(text)) => Ok(Some(text.clone())),
+        Some(Json::Text(text)) => Ok(Some(text)),
         Some(_) => Err(Refused::Malformed),
     }
 }

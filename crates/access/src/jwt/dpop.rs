@@ -98,10 +98,11 @@ pub fn verify_proof(
     if proof.len() > PROOF_MAX {
         return Err(BadProof::Malformed);
     }
-    let (compact, header) = Compact::with_header(proof).map_err(|it| match it {
-        super::Refused::Algorithm => BadProof::Algorithm,
-        _ => BadProof::Malformed,
-    })?;
+    let (compact, header) =
+        Compact::with_header(proof, |header| header.into_map()).map_err(|it| match it {
+            super::Refused::Algorithm => BadProof::Algorithm,
+            _ => BadProof::Malformed,
+        })?;
     if compact.kind.as_deref() != Some("dpop+jwt") {
         return Err(BadProof::Type);
     }

@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::cache::TokenCache;
-use super::{Holder, Refused, Rules, Snapshot, Verified, verify};
+use super::{Holder, Refused, Rules, Signed, Snapshot, verify_with};
 
 /// Verifies tokens by rules that never change, and remembers those that it has verified. Each way
 /// of a plan has its own on each worker: what is right by one way's rules may be wrong by
@@ -54,21 +54,22 @@ impl<T: Clone> Verifier<T> {
     /// since 1970.
     ///
     /// # Errors
-    /// As [`verify`].
+    /// As [`verify`](super::verify).
     pub fn verify(
         &mut self,
         token: &[u8],
         keys: &Snapshot,
         now: u64,
-        make: impl FnOnce(Verified) -> T,
+        make: impl FnOnce(&Signed<'_>) -> T,
     ) -> Result<CachedToken<T>, Refused> {
-        let verified = verify(token, keys.keys(), &self.rules, now)?;
-        let expires = verified.expires();
-        let holder = verified.holder();
-        let known = CachedToken {
-            holder: (holder != Holder::default()).then(|| Rc::new(holder)),
-            value: make(verified),
-        };
+        let (known, expires) = verify_with(token, (keys.keys(), &self.rules), now, |signed| {
+            let holder = signed.holder;
+            let known = CachedToken {
+                holder: (holder != Holder::default()).then(|| Rc::new(holder)),
+                value: make(signed),
+            };
+            (known, signed.expires)
+        })?;
         self.cache
             .put(token, (keys.generation(), now), (&known, expires));
         Ok(known)

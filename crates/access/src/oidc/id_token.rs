@@ -7,6 +7,7 @@ use base64ct::{Base64UrlUnpadded, Encoding as _};
 use serde_json::{Map, Value};
 
 use crate::jwt::{Algorithm, Audience, Compact, KeySet, Presented, Refused, Rules, verify};
+use crate::strict_json::{Json, Members};
 
 /// The most characters of a subject (section 2).
 const SUBJECT_MAX: usize = 255;
@@ -103,14 +104,14 @@ impl IdTokenRules {
         let token = token.as_bytes();
         let verified = verify(token, keys, &self.rules, now).map_err(refused)?;
         let claims = verified.confirm(Presented::BEARER).map_err(refused)?;
-        if claims.contains_key("events") {
+        if claims.has("events") {
             return Err(refused(Refused::Type));
         }
-        if !claims.contains_key("iat") {
+        if !claims.has("iat") {
             return Err(IdTokenProblem::IssuedAt);
         }
         check_nonce(claims.get("nonce"), expected)?;
-        self.check_party(claims)?;
+        self.check_party(&claims)?;
         if let (Some(hash), Some(access)) = (claims.get("at_hash"), expected.access_token) {
             let algorithm = Compact::parse(token).map_err(refused)?.algorithm();
             let own = half_hash(algorithm, access.as_bytes());
@@ -118,7 +119,7 @@ impl IdTokenRules {
                 return Err(IdTokenProblem::AccessToken);
             }
         }
-        let text = |name: &str| claims.get(name).and_then(Value::as_str);
+        let text = |name: &str| claims.text(name);
         let is_subject = |it: &&str| !it.is_empty() && it.len() <= SUBJECT_MAX;
         let subject = text("sub").filter(is_subject);
         let subject = subject.ok_or(IdTokenProblem::Subject)?;
@@ -128,27 +129,27 @@ impl IdTokenRules {
         Ok(IdToken {
             subject: subject.to_owned(),
             session: text("sid").map(str::to_owned),
-            claims: claims.clone(),
+            claims: claims.into_map(),
         })
     }
 
     /// A token for several audiences names the one it was issued to, which must be this client
     /// (section 3.1.3.7, 4 and 5).
-    fn check_party(&self, claims: &Map<String, Value>) -> Result<(), IdTokenProblem> {
-        let several = claims.get("aud").and_then(Value::as_array);
+    fn check_party(&self, claims: &Members<'_>) -> Result<(), IdTokenProblem> {
+        let several = claims.get("aud").and_then(Json::as_list);
         let is_ours = match claims.get("azp") {
-            Some(party) => party.as_str() == Some(&self.client_id),
+            Some(party) => party.as_str() == Some(&*self.client_id),
             None => several.is_none_or(|all| all.len() == 1),
         };
         is_ours.then_some(()).ok_or(IdTokenProblem::AuthorizedParty)
     }
 }
 
-fn check_nonce(nonce: Option<&Value>, expected: Expected<'_>) -> Result<(), IdTokenProblem> {
+fn check_nonce(nonce: Option<&Json<'_>>, expected: Expected<'_>) -> Result<(), IdTokenProblem> {
     if nonce.is_none() && expected.is_refreshed {
         return Ok(());
     }
-    let nonce = nonce.and_then(Value::as_str).ok_or(IdTokenProblem::Nonce)?;
+    let nonce = nonce.and_then(Json::as_str).ok_or(IdTokenProblem::Nonce)?;
     let same = verify_slices_are_equal(nonce.as_bytes(), expected.nonce.as_bytes());
     match same.is_ok() && !nonce.is_empty() {
         true => Ok(()),

@@ -1,9 +1,8 @@
 //! Logout tokens (OpenID Connect Back-Channel Logout 1.0, section 2.4): the provider says that
 //! sessions have ended.
 
-use serde_json::Value;
-
 use crate::jwt::{Audience, KeySet, Presented, Refused, Rules, verify};
+use crate::strict_json::Json;
 
 /// The event that makes a token a logout token.
 const EVENT: &str = "http://schemas.openid.net/event/backchannel-logout";
@@ -93,11 +92,12 @@ impl LogoutTokenRules {
         let refused = LogoutTokenProblem::Token;
         let verified = verify(token, keys, &self.rules, now).map_err(refused)?;
         let claims = verified.confirm(Presented::BEARER).map_err(refused)?;
-        let event = claims.get("events").and_then(|it| it.get(EVENT));
-        if !event.is_some_and(Value::is_object) {
+        let event = claims.get("events").and_then(Json::as_object);
+        let event = event.and_then(|it| it.get(EVENT)?.as_object());
+        if event.is_none() {
             return Err(LogoutTokenProblem::Event);
         }
-        if claims.contains_key("nonce") {
+        if claims.has("nonce") {
             return Err(LogoutTokenProblem::Nonce);
         }
         let issued = claims.get("iat").and_then(crate::jwt::seconds);
@@ -106,7 +106,7 @@ impl LogoutTokenRules {
         let issued = issued.filter(is_new);
         let issued = issued.ok_or(LogoutTokenProblem::IssuedAt)?;
         let text = |name: &str| {
-            let text = claims.get(name).and_then(Value::as_str);
+            let text = claims.text(name);
             text.filter(|it| !it.is_empty()).map(str::to_owned)
         };
         let (subject, session) = (text("sub"), text("sid"));
