@@ -233,7 +233,73 @@ impl<'de: 'a, 'a> serde::Deserialize<'de> for Name<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::object;
+    use serde_json::{Map, Value, json};
+
+    use super::{members, object};
+
+    /// A text of any kind, with escapes and without.
+    fn text(random: &mut fastrand::Rng) -> String {
+        let parts = ["a", "b", "\u{e9}", "\"", "\\", "\n", "\u{1f600}", "/", " "];
+        let length = random.usize(..6);
+        (0..length)
+            .map(|_| parts[random.usize(..parts.len())])
+            .collect()
+    }
+
+    fn value(random: &mut fastrand::Rng, depth: usize) -> Value {
+        match random.u8(..if depth == 0 { 5 } else { 7 }) {
+            0 => Value::Null,
+            1 => random.bool().into(),
+            2 => random.i64(..).into(),
+            3 => json!(random.f64() * 1e20),
+            4 => text(random).into(),
+            5 => (0..random.usize(..5))
+                .map(|_| value(random, depth - 1))
+                .collect(),
+            _ => {
+                let count = random.usize(..40);
+                let members = (0..count).map(|_| (text(random), value(random, depth - 1)));
+                Value::Object(members.collect())
+            }
+        }
+    }
+
+    /// Whatever `serde_json` writes is read as the same, and refused as soon as one member is there
+    /// twice, however it is spelt.
+    #[test]
+    fn it_reads_what_others_write() {
+        let mut random = fastrand::Rng::with_seed(18);
+        for _ in 0..300 {
+            let members: Map<String, Value> = (0..random.usize(1..30))
+                .map(|_| (text(&mut random), value(&mut random, 3)))
+                .collect();
+            let written = Value::Object(members.clone()).to_string();
+            // Not `members`: the last digit of a number may be another one.
+            let expected: Map<String, Value> = serde_json::from_str(&written).unwrap();
+            assert_eq!(object(written.as_bytes()).unwrap(), expected, "{written}");
+            let (name, _) = members.iter().nth(random.usize(..members.len())).unwrap();
+            let escaped: String = name
+                .encode_utf16()
+                .map(|it| format!("\\u{it:04x}"))
+                .collect();
+            for again in [json!(name).to_string(), format!("\"{escaped}\"")] {
+                let twice = format!("{{{again}:1,{}", &written[1..]);
+                assert!(self::members(twice.as_bytes()).is_err(), "{twice}");
+                let inside = format!("{{\"x\":[{twice}]}}");
+                assert!(self::members(inside.as_bytes()).is_err(), "{inside}");
+            }
+        }
+    }
+
+    /// A text is borrowed where it has no escapes: otherwise each would cost an allocation.
+    #[test]
+    fn texts_without_escapes_are_borrowed() {
+        let written = String::from(r#"{"name":"plain","other":"with \n"}"#);
+        let read = members(written.as_bytes()).unwrap();
+        let within = written.as_bytes().as_ptr_range();
+        assert!(within.contains(&read.text("name").unwrap().as_ptr()));
+        assert_eq!(read.text("other"), Some("with \n"));
+    }
 
     #[test]
     fn members_of_one_name_are_refused_at_every_depth() {
@@ -250,7 +316,7 @@ mod tests {
         };
         assert!(object(many("40").as_bytes()).is_ok() && object(many("7").as_bytes()).is_err());
         let fine = br#"{"a":{"a":[null,true,-1,1.5,"x",{"a":""}]},"b":1}"#;
-        let expected: serde_json::Value = serde_json::from_slice(fine).unwrap();
+        let expected: Value = serde_json::from_slice(fine).unwrap();
         assert_eq!(object(fine).unwrap(), *expected.as_object().unwrap());
     }
 
