@@ -23,7 +23,7 @@ use steps::FixedUrl;
 
 use crate::claims;
 use crate::clear_text;
-use crate::codes::BAD_WAY;
+use crate::codes::{BAD_KEY_FILE, BAD_WAY};
 use crate::config::{JwtConfig, Texts};
 use crate::credential::{Carrier, Credential, TokenSources};
 use crate::failed_checks::Guesses;
@@ -31,7 +31,7 @@ use crate::issuer_keys::{DescribedKeys, Fetcher, KeysLocation, KeysOrigin, descr
 use crate::key_file::{WatchedFile, read_file};
 use crate::possession::Possession;
 use crate::revocation::Revocations;
-use crate::token_keys::{KeySetFile, TokenKeys, TokensOfKey};
+use crate::token_keys::{KeySetFile, NONE_USABLE, TokenKeys, TokensOfKey};
 use crate::way::{Check, Checked, Properties, Rejection, Way};
 
 /// The most bytes of verified tokens that each worker remembers: some 30,000 of usual ones.
@@ -514,6 +514,11 @@ impl Reading<'_> {
     ) -> Option<TokenKeys> {
         let hint = "a set of public keys (JWK Set), as the issuer publishes it";
         let keys = read_file::<KeySetFile>(name, &rsa, hint, surroundings, report)?;
+        if keys.is_empty() {
+            let message = format!("the file of keys cannot be used: {NONE_USABLE}");
+            report.error(BAD_KEY_FILE, name.span, message).hint(hint);
+            return None;
+        }
         let path = surroundings.path(name);
         let key = StateKey {
             settings: format!("{rsa:?}"),

@@ -80,6 +80,9 @@ impl TokenKeys {
     }
 }
 
+/// What is wrong with a set of which no key can be used.
+pub(crate) const NONE_USABLE: &str = "it has no key that can be used";
+
 /// A file with a set of keys (RFC 7517).
 pub(crate) struct KeySetFile {
     keys: Snapshot,
@@ -95,8 +98,8 @@ impl Content for KeySetFile {
     fn parse(text: &str, rsa: &Algorithm) -> Result<Self, String> {
         let parsed = KeySet::parse(text.as_bytes(), *rsa);
         let (keys, ignored) = parsed.map_err(|_| "it is no set of keys (RFC 7517)".to_owned())?;
-        if keys.is_empty() {
-            return Err("it has no key that can be used".to_owned());
+        if keys.is_empty() && !ignored.is_empty() {
+            return Err(NONE_USABLE.to_owned());
         }
         Ok(Self {
             keys: Snapshot::new(keys),
@@ -117,7 +120,8 @@ impl Content for KeySetFile {
             let id = id.as_deref().unwrap_or("without `kid`").escape_debug();
             format!("the key {id} is not used: {}", problem.explanation())
         });
-        ignored.collect()
+        let none = "it has no keys: all tokens are refused".to_owned();
+        ignored.chain(self.is_empty().then_some(none)).collect()
     }
 
     fn changes(&self, before: &Self) -> Changes {
@@ -126,6 +130,11 @@ impl Content for KeySetFile {
 }
 
 impl KeySetFile {
+    /// Whether it is a set without keys: by emptying the file all tokens are refused.
+    pub fn is_empty(&self) -> bool {
+        self.keys.keys().is_empty()
+    }
+
     /// The keys by names that are unique: two of different algorithms may share a `kid`, and some
     /// have none.
     fn named(&self) -> impl Iterator<Item = (String, &Arc<Key>)> {

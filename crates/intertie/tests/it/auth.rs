@@ -374,6 +374,10 @@ fn a_key_that_is_withdrawn_takes_tokens_and_streams_along() {
     }
     folder.write("keys.json", &set(&[&good, &leaked]));
     wait_until("the key is back", || opens(&leaked, "id"));
+    // Who empties the file means it.
+    folder.write("keys.json", &set(&[]));
+    wait_until("all keys are gone", || !opens(&good, "id"));
+    assert!(opens(&good, &url), "another way");
     engine.stop();
     let audit = std::fs::read_to_string(folder.path().join("audit.log")).unwrap();
     for part in ["1 (EdDSA)", "\"reason\":\"removed\""] {
