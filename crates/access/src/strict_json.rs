@@ -28,7 +28,8 @@ pub fn members(text: &[u8]) -> Result<Members<'_>, serde_json::Error> {
     // Once for all of it: the parser would look at each text by itself.
     let text = std::str::from_utf8(text).map_err(Error::custom)?;
     let mut deserializer = serde_json::Deserializer::from_str(text);
-    let value = Strict.deserialize(&mut deserializer)?;
+    // Most claims have few members of their own.
+    let value = Strict(COMPARED_MAX).deserialize(&mut deserializer)?;
     deserializer.end()?;
     match value {
         Json::Object(members) => Ok(members),
@@ -152,7 +153,8 @@ impl<'a> Members<'a> {
     }
 }
 
-struct Strict;
+/// With room for so many members.
+struct Strict(usize);
 
 impl<'de> DeserializeSeed<'de> for Strict {
     type Value = Json<'de>;
@@ -200,16 +202,16 @@ impl<'de> Visitor<'de> for Strict {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Json<'de>, A::Error> {
         let mut all = Vec::new();
-        while let Some(item) = items.next_element_seed(Strict)? {
+        while let Some(item) = items.next_element_seed(Strict(0))? {
             all.push(item);
         }
         Ok(Json::List(all))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Json<'de>, A::Error> {
-        let mut all = Members(Vec::with_capacity(COMPARED_MAX));
+        let mut all = Members(Vec::with_capacity(self.0));
         while let Some(Name(name)) = members.next_key()? {
-            let value = members.next_value_seed(Strict)?;
+            let value = members.next_value_seed(Strict(0))?;
             all.0.push((name, value));
         }
         match all.has_same_names() {
@@ -224,7 +226,7 @@ struct Name<'a>(Cow<'a, str>);
 
 impl<'de: 'a, 'a> serde::Deserialize<'de> for Name<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        match Strict.deserialize(deserializer)? {
+        match Strict(0).deserialize(deserializer)? {
             Json::Text(name) => Ok(Self(name)),
             _ => Err(Error::custom("a name is no text")),
         }

@@ -16,7 +16,8 @@ use crate::codes::BAD_WAY;
 use crate::config::ApiKeyConfig;
 use crate::credential::{Carrier, Credential};
 use crate::failed_checks::Guesses;
-use crate::key_file::{WatchedFile, read_file, watch_file};
+use crate::in_force::InForce;
+use crate::key_file::{WatchedFile, read_file, shared_file, source_name, watch_file};
 use crate::revocation::{FileEntry, Revocations};
 use crate::way::{Check, Checked, Properties, Rejection, Way};
 
@@ -24,6 +25,7 @@ use crate::way::{Check, Checked, Properties, Rejection, Way};
 pub(crate) struct ApiKeyWay {
     properties: Properties,
     file: Arc<WatchedFile<ApiKeys>>,
+    in_force: Arc<InForce<Arc<WatchedFile<ApiKeys>>>>,
     revocations: Arc<Revocations>,
     audit: Arc<Audit>,
     guesses: Arc<Guesses>,
@@ -43,16 +45,15 @@ impl ApiKeyWay {
         let keys = read_file(&config.value.keys, &(), hint, surroundings, report);
         let path = surroundings.path(&config.value.keys);
         let key = StateKey::shared(&path.to_string_lossy(), "api_keys");
-        let keys = keys?;
-        let file = surroundings
-            .states
-            .get(key, || WatchedFile::new(path, (), keys));
+        let states = surroundings.states;
+        let file = shared_file(&source_name(name), (key, path), ((), keys?), states);
         Some(Self {
             properties: Properties {
                 passes,
                 ..Properties::new(name, carrier?)
             },
             file,
+            in_force: InForce::of(name, "api_keys", states),
             revocations: Revocations::of(surroundings.states),
             audit: Audit::of(surroundings.states),
             guesses: Guesses::of(surroundings.states),
@@ -76,8 +77,8 @@ impl ApiKeyWay {
         caller.plan = entry.plan.as_deref().map(Into::into);
         caller.expires = entry.expires;
         // Its streams end with any change of the entry: who comes back is judged by the new one.
-        let (file, entry) = (Arc::clone(&self.file), entry.clone());
-        let is_known = move || file.content().has(&entry);
+        let (in_force, entry) = (Arc::clone(&self.in_force), entry.clone());
+        let is_known = move || in_force.admits(|file| file.content().has(&entry));
         caller.revocable = Some(Arc::new(FileEntry {
             revocations: Arc::clone(&self.revocations),
             is_known,
@@ -145,11 +146,12 @@ impl Way for ApiKeyWay {
     }
 
     fn source(&self) -> Option<SourcePlan> {
+        let (in_force, file) = (Arc::clone(&self.in_force), Arc::clone(&self.file));
         Some(watch_file(
             &self.properties.name,
             &self.file,
-            &self.revocations,
-            &self.audit,
+            (&self.revocations, &self.audit),
+            move |revocations| in_force.set(&file, revocations),
         ))
     }
 }

@@ -23,7 +23,8 @@ use tokio::sync::watch;
 use crate::config::BasicConfig;
 use crate::credential::{Carrier, Credential};
 use crate::failed_checks::Guesses;
-use crate::key_file::{WatchedFile, read_file, watch_file};
+use crate::in_force::InForce;
+use crate::key_file::{WatchedFile, read_file, shared_file, source_name, watch_file};
 use crate::revocation::{FileEntry, Revocations};
 use crate::way::{Check, Checked, Properties, Rejection, Way};
 
@@ -40,6 +41,7 @@ const REMEMBERED_MAX: usize = 10_000;
 pub(crate) struct BasicWay {
     properties: Properties,
     file: Arc<WatchedFile<Users>>,
+    in_force: Arc<InForce<Arc<WatchedFile<Users>>>>,
     checks: Arc<Checks>,
     revocations: Arc<Revocations>,
     audit: Arc<Audit>,
@@ -148,13 +150,19 @@ impl BasicWay {
         let path = surroundings.path(users);
         let key = |kind| StateKey::shared(&path.to_string_lossy(), kind);
         let states = surroundings.states;
-        let file = states.get(key("users"), || WatchedFile::new(path.clone(), (), parsed));
+        let file = shared_file(
+            &source_name(name),
+            (key("users"), path.clone()),
+            ((), parsed),
+            states,
+        );
         Some(Self {
             properties: Properties {
                 passes,
                 ..Properties::new(name, Carrier::Basic)
             },
             file,
+            in_force: InForce::of(name, "users", states),
             checks: states.get(key("password_checks"), Checks::default),
             revocations: Revocations::of(states),
             audit: Audit::of(states),
@@ -171,8 +179,8 @@ impl BasicWay {
         caller.scopes.clone_from(&user.scopes);
         caller.plan = user.plan.as_deref().map(Into::into);
         // Its streams end with any change of the user, such as of the password.
-        let (file, user) = (Arc::clone(&self.file), Arc::clone(user));
-        let is_known = move || file.content().has(&user);
+        let (in_force, user) = (Arc::clone(&self.in_force), Arc::clone(user));
+        let is_known = move || in_force.admits(|file| file.content().has(&user));
         caller.revocable = Some(Arc::new(FileEntry {
             revocations: Arc::clone(&self.revocations),
             is_known,
@@ -319,11 +327,12 @@ impl Way for BasicWay {
     }
 
     fn source(&self) -> Option<SourcePlan> {
+        let (in_force, file) = (Arc::clone(&self.in_force), Arc::clone(&self.file));
         Some(watch_file(
             &self.properties.name,
             &self.file,
-            &self.revocations,
-            &self.audit,
+            (&self.revocations, &self.audit),
+            move |revocations| in_force.set(&file, revocations),
         ))
     }
 }

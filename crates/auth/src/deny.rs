@@ -17,7 +17,7 @@ use serde::Deserialize;
 use serde_json::Value as Json;
 
 use crate::codes::BAD_AUTH;
-use crate::key_file::{Content, WatchedFile, audit_change, audit_problem, read_file};
+use crate::key_file::{Content, WatchedFile, audit_change, audit_problem, read_file, shared_file};
 use crate::revocation::Revocations;
 use crate::source::{self, Periodic, Repeated};
 
@@ -110,8 +110,8 @@ pub(crate) fn read(
             }
             let path = surroundings.path(name);
             let key = StateKey::shared(&path.to_string_lossy(), "deny_list");
-            let new = || WatchedFile::new(path, (), entries);
-            Some(surroundings.states.get(key, new))
+            let (content, states) = (((), entries), surroundings.states);
+            Some(shared_file(TARGET, (key, path), content, states))
         }
     };
     Some(plan(DenyList::On {

@@ -304,9 +304,9 @@ impl Fetcher {
         let taken = match fetched {
             Ok(keys) => {
                 let count = keys.keys().len();
-                let before = self.keys.generation(now);
+                let before = self.keys.machine().last_generation();
                 let taken = self.keys.machine().fetched(fetch, now, keys);
-                if before.is_some() && self.keys.generation(now) != before {
+                if self.keys.machine().last_generation() != before {
                     self.revocations.sweep();
                 }
                 if !taken {
@@ -375,6 +375,20 @@ impl Fetcher {
     }
 }
 
+/// Fetches the keys at their regular times.
+impl Periodic for Arc<Fetcher> {
+    fn turn<'a>(&'a self, _: bool, services: &'a dyn Services) -> LocalFuture<'a, Option<Instant>> {
+        Box::pin(async move {
+            let due = self.keys.machine().poll(services.now());
+            if let Some(fetch) = due {
+                self.fetch(&fetch, services).await;
+            }
+            let next = self.keys.machine().next();
+            Some(next.unwrap_or_else(|| services.now()))
+        })
+    }
+}
+
 async fn get(url: &FixedUrl, services: &dyn Services) -> Result<Reply, String> {
     let mut headers = Headers::new();
     headers.append("Accept", "application/json");
@@ -438,23 +452,6 @@ pub(crate) fn same_origin<'a>(url: &'a str, other: &str) -> Option<&'a str> {
     let is_same = url.get(..own)?.eq_ignore_ascii_case(other.get(..others)?);
     let path = url.get(own..)?;
     (is_same && path.starts_with('/')).then_some(path)
-}
-
-/// Fetches the keys at their regular times.
-pub(crate) struct Refresh(pub Arc<Fetcher>);
-
-impl Periodic for Refresh {
-    fn turn<'a>(&'a self, _: bool, services: &'a dyn Services) -> LocalFuture<'a, Option<Instant>> {
-        Box::pin(async move {
-            let keys = &self.0.keys;
-            let due = keys.machine().poll(services.now());
-            if let Some(fetch) = due {
-                self.0.fetch(&fetch, services).await;
-            }
-            let next = keys.machine().next();
-            Some(next.unwrap_or_else(|| services.now()))
-        })
-    }
 }
 
 #[cfg(test)]

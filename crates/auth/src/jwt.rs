@@ -23,15 +23,16 @@ use steps::FixedUrl;
 
 use crate::claims;
 use crate::clear_text;
-use crate::codes::{BAD_KEY_FILE, BAD_WAY};
+use crate::codes::BAD_WAY;
 use crate::config::{JwtConfig, Texts};
 use crate::credential::{Carrier, Credential, TokenSources};
 use crate::failed_checks::Guesses;
+use crate::in_force::InForce;
 use crate::issuer_keys::{DescribedKeys, Fetcher, KeysLocation, KeysOrigin, description_url};
-use crate::key_file::{WatchedFile, read_file};
+use crate::key_file::{read_file, shared_file, source_name};
 use crate::possession::Possession;
 use crate::revocation::Revocations;
-use crate::token_keys::{KeySetFile, NONE_USABLE, TokenKeys, TokensOfKey};
+use crate::token_keys::{KeySetFile, TokenKeys, TokensOfKey};
 use crate::way::{Check, Checked, Properties, Rejection, Way};
 
 /// The most bytes of verified tokens that each worker remembers: some 30,000 of usual ones.
@@ -60,6 +61,7 @@ struct TokenRules {
     id: String,
     plan: Option<String>,
     keys: TokenKeys,
+    in_force: Arc<InForce<TokenKeys>>,
     revocations: Arc<Revocations>,
     /// All that tells these rules from others.
     settings: String,
@@ -127,7 +129,18 @@ impl JwtWay {
             rules = rules.with_types(&types);
         }
         let (id, plan) = (&config.value.id, &config.value.plan);
-        let settings = format!("{name} {rules:?} {id:?} {plan:?} {:?}", config.value.jwks);
+        // With all that the keys depend on: of other keys the tokens are others, and older ones are
+        // not taken for newer ones.
+        let of_keys = {
+            let (jwks, origin, tls) = (
+                config.value.jwks.as_ref().map(|it| &it.value),
+                config.value.jwks_origin.as_ref().map(|it| &it.value),
+                &config.value.tls,
+            );
+            let algorithm = config.value.algorithm.as_ref().map(|it| &it.value);
+            format!("{jwks:?} {origin:?} {tls:?} {algorithm:?}")
+        };
+        let settings = format!("{name} {rules:?} {id:?} {plan:?} {of_keys}");
         let possession = Possession::of(name, config.value.dpop.as_ref(), surroundings);
         let seen = StateKey {
             settings: settings.clone(),
@@ -153,6 +166,7 @@ impl JwtWay {
                 id: id.clone().unwrap_or_else(|| "sub".to_owned()),
                 plan: plan.clone(),
                 keys,
+                in_force: InForce::of(name, "keys_in_force", surroundings.states),
                 revocations: Revocations::of(surroundings.states),
                 settings,
             }),
@@ -282,7 +296,7 @@ impl TokenRules {
         }
         let new = Arc::new(TokensOfKey {
             revocations: Arc::clone(&self.revocations),
-            keys: self.keys.clone(),
+            in_force: Arc::clone(&self.in_force),
             key: Arc::clone(key),
         });
         known.push(Arc::clone(&new));
@@ -339,9 +353,9 @@ impl Way for JwtWay {
 
     fn source(&self) -> Option<SourcePlan> {
         let Self { rules, audit, .. } = self;
-        rules
-            .keys
-            .source(&self.properties.name, &rules.revocations, audit)
+        let name = &self.properties.name;
+        let told = (&rules.revocations, audit);
+        Some(rules.keys.source(name, &rules.in_force, told))
     }
 
     fn upstreams(&self) -> Vec<&Arc<UpstreamPlan>> {
@@ -514,18 +528,14 @@ impl Reading<'_> {
     ) -> Option<TokenKeys> {
         let hint = "a set of public keys (JWK Set), as the issuer publishes it";
         let keys = read_file::<KeySetFile>(name, &rsa, hint, surroundings, report)?;
-        if keys.is_empty() {
-            let message = format!("the file of keys cannot be used: {NONE_USABLE}");
-            report.error(BAD_KEY_FILE, name.span, message).hint(hint);
-            return None;
-        }
         let path = surroundings.path(name);
         let key = StateKey {
             settings: format!("{rsa:?}"),
             ..StateKey::shared(&path.to_string_lossy(), "token_keys")
         };
-        let new = || WatchedFile::new(path, rsa, keys);
-        Some(TokenKeys::File(surroundings.states.get(key, new)))
+        let (target, content) = (source_name(self.name), (rsa, keys));
+        let file = shared_file(&target, (key, path), content, surroundings.states);
+        Some(TokenKeys::File(file))
     }
 
     fn url(&self, url: &Spanned<String>, report: &mut Report) -> Option<FixedUrl> {

@@ -14,7 +14,7 @@ use component::audit::{Audit, Changes, Event, EventKind};
 use component::definition::Surroundings;
 use component::handler::{LocalFuture, Services};
 use component::source::SourcePlan;
-use component::state::State;
+use component::state::{State, StateKey, States};
 use config::{Report, Spanned};
 
 use crate::codes::BAD_KEY_FILE;
@@ -181,12 +181,12 @@ impl Stamp {
 impl<T: Content> WatchedFile<T> {
     /// The content of a file that has just been read. It is read once more at the first look, for
     /// it may have changed since.
-    pub fn new(path: PathBuf, settings: T::Settings, content: T) -> Self {
+    pub fn new(path: PathBuf, settings: T::Settings, content: Arc<T>) -> Self {
         Self {
             path,
             settings,
             generation: content.generation().into(),
-            content: RwLock::new(Arc::new(content)),
+            content: RwLock::new(content),
             seen: Mutex::default(),
         }
     }
@@ -258,24 +258,55 @@ impl<T: Content> WatchedFile<T> {
         seen.problem = None;
         let text = String::from_utf8(bytes?).map_err(|_| "it is not UTF-8".to_owned())?;
         let content = T::parse(&text, &self.settings)?;
+        Ok(self.take(Arc::new(content)))
+    }
+
+    /// Goes by this from now on. Whether it is another one than before.
+    fn take(&self, content: Arc<T>) -> bool {
         if content.is_same(&self.content()) {
-            return Ok(false);
+            return false;
         }
         let mut current = self.content.write().unwrap_or_else(PoisonError::into_inner);
         self.generation
             .store(content.generation(), Ordering::Release);
-        *current = Arc::new(content);
-        Ok(true)
+        *current = content;
+        true
     }
 }
 
 impl<T: Content> State for WatchedFile<T> {}
 
-/// Takes a changed file. The first turn reads it in any case: what a reload has just read is taken
-/// by the states of an earlier one, which may have missed it.
+/// What a load has read of a file becomes the state of the process, which may be an earlier plan's:
+/// nobody has followed the file since that was replaced. `target` is what the audit stream calls it.
+pub(crate) fn shared_file<T: Content>(
+    target: &str,
+    (key, path): (StateKey, PathBuf),
+    (settings, content): (T::Settings, T),
+    states: &States,
+) -> Arc<WatchedFile<T>> {
+    let content = Arc::new(content);
+    let file = states.get(key, || {
+        WatchedFile::new(path, settings, Arc::clone(&content))
+    });
+    let before = file.content();
+    if !Arc::ptr_eq(&before, &content) && file.take(Arc::clone(&content)) {
+        audit_change(&Audit::of(states), target, &*before, &*content);
+    }
+    file
+}
+
+/// What logs and the audit stream call what follows the file of a way.
+pub(crate) fn source_name(way: &str) -> String {
+    format!("auth {way}")
+}
+
+/// Takes a changed file. The first turn reads it in any case: it may have changed since it was
+/// loaded.
 struct Watch<T: Content> {
     name: String,
     file: Arc<WatchedFile<T>>,
+    /// Told that this file admits callers now.
+    come_into_force: Box<dyn Fn(&Revocations) + Send + Sync>,
     revocations: Arc<Revocations>,
     /// Told how the content has changed.
     audit: Arc<Audit>,
@@ -286,13 +317,14 @@ struct Watch<T: Content> {
 pub(crate) fn watch_file<T: Content>(
     way: &str,
     file: &Arc<WatchedFile<T>>,
-    revocations: &Arc<Revocations>,
-    audit: &Arc<Audit>,
+    (revocations, audit): (&Arc<Revocations>, &Arc<Audit>),
+    come_into_force: impl Fn(&Revocations) + Send + Sync + 'static,
 ) -> SourcePlan {
-    let name = format!("auth {way}");
+    let name = source_name(way);
     let watch = Watch {
         name: name.clone(),
         file: Arc::clone(file),
+        come_into_force: Box::new(come_into_force),
         revocations: Arc::clone(revocations),
         audit: Arc::clone(audit),
     };
@@ -308,6 +340,7 @@ impl<T: Content> Periodic for Watch<T> {
         Box::pin(async move {
             if is_first {
                 self.file.forget();
+                (self.come_into_force)(&self.revocations);
             }
             let (file, revocations) = (Arc::clone(&self.file), Arc::clone(&self.revocations));
             let (name, audit) = (self.name.clone(), Arc::clone(&self.audit));

@@ -28,6 +28,7 @@ mod failed_checks;
 mod hmac;
 mod identity;
 mod identity_keys;
+mod in_force;
 mod introspect;
 mod issuer_keys;
 mod jwt;

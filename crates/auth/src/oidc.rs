@@ -35,7 +35,7 @@ use steps::FixedUrl;
 use crate::claims;
 use crate::credential::Credential;
 use crate::failed_checks::Guesses;
-use crate::issuer_keys::Refresh;
+use crate::issuer_keys::Fetcher;
 use crate::revocation::{CredentialIds, Revocations};
 use crate::source::{self, Repeated, wait_until};
 use crate::way::{Check, Checked, Properties, Rejection, Way};
@@ -468,7 +468,7 @@ impl Way for OidcWay {
 
     fn source(&self) -> Option<SourcePlan> {
         let upkeep = Arc::new(Upkeep {
-            refresh: Repeated(Refresh(Arc::clone(&self.core.provider.fetcher))),
+            refresh: Repeated(Arc::clone(&self.core.provider.fetcher)),
             core: Arc::clone(&self.core),
         });
         Some(source::plan(format!("auth {}", self.core.name), upkeep))
@@ -484,7 +484,7 @@ impl Way for OidcWay {
 /// Fetches the provider's keys at their times, and removes sessions that are over from the data
 /// folder.
 struct Upkeep {
-    refresh: Repeated<Refresh>,
+    refresh: Repeated<Arc<Fetcher>>,
     core: Arc<Core>,
 }
 

@@ -79,11 +79,11 @@ pub(crate) struct CredentialIds {
 /// A credential that has opened a stream.
 struct OpenCredential {
     validity: std::sync::Weak<Validity>,
-    /// Whether the file that it was admitted by still has it.
+    /// Whether the file that it was admitted by still has it, or the key that has signed it.
     is_known: Option<IsKnown>,
 }
 
-/// Says whether a file still has a credential.
+/// Says whether a file still has a credential, or an issuer the key that has signed it.
 pub(crate) type IsKnown = Box<dyn Fn() -> bool + Send + Sync>;
 
 /// The time of day, in seconds since 1970.

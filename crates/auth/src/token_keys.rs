@@ -1,18 +1,21 @@
 //! The keys that verify an issuer's tokens, wherever they come from.
 
+use std::future::ready;
 use std::sync::Arc;
 use std::time::Instant;
 
 use access::jwt::{Algorithm, Ignored, Key, KeySet, Snapshot};
 use component::access::{Caller, Revocable, Validity};
 use component::audit::{Audit, Changes, EventKind};
+use component::handler::{LocalFuture, Services};
 use component::source::SourcePlan;
 use component::upstream::UpstreamPlan;
 
-use crate::issuer_keys::{Fetcher, Refresh};
-use crate::key_file::{Content, WatchedFile, watch_file};
+use crate::in_force::InForce;
+use crate::issuer_keys::Fetcher;
+use crate::key_file::{Content, WatchedFile, source_name, watch_file};
 use crate::revocation::{CredentialIds, Revocations};
-use crate::source::{self, Repeated};
+use crate::source::{self, Periodic, Repeated};
 
 /// The keys of an issuer, as they are now.
 #[derive(Clone)]
@@ -48,27 +51,31 @@ impl TokenKeys {
     /// Whether a key has not been withdrawn. An issuer that cannot be reached withdraws none.
     fn has(&self, key: &Key) -> bool {
         match self {
-            Self::Secret(_) => true,
+            Self::Secret(keys) => keys.keys().has(key),
             Self::File(file) => file.content().keys.keys().has(key),
             Self::Fetched(fetcher) => !fetcher.keys.has_withdrawn(key),
         }
     }
 
-    /// What keeps the keys of the way of this name current.
+    /// What keeps the keys of the way of this name current, and ends the streams of tokens whose key
+    /// they have no more.
     pub fn source(
         &self,
         way: &str,
-        revocations: &Arc<Revocations>,
-        audit: &Arc<Audit>,
-    ) -> Option<SourcePlan> {
-        match self {
-            Self::Secret(_) => None,
-            Self::File(file) => Some(watch_file(way, file, revocations, audit)),
-            Self::Fetched(fetcher) => {
-                let refresh = Repeated(Refresh(Arc::clone(fetcher)));
-                Some(source::plan(format!("auth {way}"), Arc::new(refresh)))
-            }
+        in_force: &Arc<InForce<Self>>,
+        (revocations, audit): (&Arc<Revocations>, &Arc<Audit>),
+    ) -> SourcePlan {
+        let (keys, in_force) = (self.clone(), Arc::clone(in_force));
+        if let Self::File(file) = self {
+            let come_into_force = move |revocations: &_| in_force.set(&keys, revocations);
+            return watch_file(way, file, (revocations, audit), come_into_force);
         }
+        let follow = Follow {
+            keys,
+            in_force,
+            revocations: Arc::clone(revocations),
+        };
+        source::plan(source_name(way), Arc::new(Repeated(follow)))
     }
 
     /// The systems that are asked for keys.
@@ -79,9 +86,6 @@ impl TokenKeys {
         }
     }
 }
-
-/// What is wrong with a set of which no key can be used.
-pub(crate) const NONE_USABLE: &str = "it has no key that can be used";
 
 /// A file with a set of keys (RFC 7517).
 pub(crate) struct KeySetFile {
@@ -98,8 +102,9 @@ impl Content for KeySetFile {
     fn parse(text: &str, rsa: &Algorithm) -> Result<Self, String> {
         let parsed = KeySet::parse(text.as_bytes(), *rsa);
         let (keys, ignored) = parsed.map_err(|_| "it is no set of keys (RFC 7517)".to_owned())?;
+        // Who empties the file means to have all tokens refused.
         if keys.is_empty() && !ignored.is_empty() {
-            return Err(NONE_USABLE.to_owned());
+            return Err("it has no key that can be used".to_owned());
         }
         Ok(Self {
             keys: Snapshot::new(keys),
@@ -112,7 +117,7 @@ impl Content for KeySetFile {
     }
 
     fn is_same(&self, before: &Self) -> bool {
-        self.keys.keys().is_same(before.keys.keys())
+        self.keys.keys().is_same(before.keys.keys()) && self.ignored == before.ignored
     }
 
     fn warnings(&self) -> Vec<String> {
@@ -121,7 +126,8 @@ impl Content for KeySetFile {
             format!("the key {id} is not used: {}", problem.explanation())
         });
         let none = "it has no keys: all tokens are refused".to_owned();
-        ignored.chain(self.is_empty().then_some(none)).collect()
+        let is_empty = self.keys.keys().is_empty();
+        ignored.chain(is_empty.then_some(none)).collect()
     }
 
     fn changes(&self, before: &Self) -> Changes {
@@ -130,11 +136,6 @@ impl Content for KeySetFile {
 }
 
 impl KeySetFile {
-    /// Whether it is a set without keys: by emptying the file all tokens are refused.
-    pub fn is_empty(&self) -> bool {
-        self.keys.keys().is_empty()
-    }
-
     /// The keys by names that are unique: two of different algorithms may share a `kid`, and some
     /// have none.
     fn named(&self) -> impl Iterator<Item = (String, &Arc<Key>)> {
@@ -150,10 +151,33 @@ impl KeySetFile {
     }
 }
 
-/// Tokens that one key has signed: they are good for as long as the issuer has it.
+/// Puts keys that are in no file in force, and has them fetched at their regular times.
+struct Follow {
+    keys: TokenKeys,
+    in_force: Arc<InForce<TokenKeys>>,
+    revocations: Arc<Revocations>,
+}
+
+impl Periodic for Follow {
+    fn turn<'a>(
+        &'a self,
+        is_first: bool,
+        services: &'a dyn Services,
+    ) -> LocalFuture<'a, Option<Instant>> {
+        if is_first {
+            self.in_force.set(&self.keys, &self.revocations);
+        }
+        match &self.keys {
+            TokenKeys::Fetched(fetcher) => fetcher.turn(is_first, services),
+            TokenKeys::Secret(_) | TokenKeys::File(_) => Box::pin(ready(None)),
+        }
+    }
+}
+
+/// Tokens that one key has signed: they are good for as long as the way has that.
 pub(crate) struct TokensOfKey {
     pub revocations: Arc<Revocations>,
-    pub keys: TokenKeys,
+    pub in_force: Arc<InForce<TokenKeys>>,
     pub key: Arc<Key>,
 }
 
@@ -169,8 +193,8 @@ impl Revocable for TokensOfKey {
             CredentialIds::of_token(caller),
             Some(self.key.fingerprint()),
         );
-        let (keys, key) = (self.keys.clone(), Arc::clone(&self.key));
-        let is_known = Box::new(move || keys.has(&key));
+        let (in_force, key) = (Arc::clone(&self.in_force), Arc::clone(&self.key));
+        let is_known = Box::new(move || in_force.admits(|keys| keys.has(&key)));
         self.revocations.watch(caller, ids, Some(is_known))
     }
 }

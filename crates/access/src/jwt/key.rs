@@ -149,10 +149,11 @@ impl Key {
         self.algorithm
     }
 
-    /// What tells it from all other keys, whatever they are called.
+    /// What tells it from all other keys and uses, under whatever name: equal for those that
+    /// [`KeySet::has`](super::KeySet::has) takes for one.
     #[must_use]
     pub fn fingerprint(&self) -> [u8; 32] {
-        sha256(&self.identity)
+        sha256(&[self.algorithm.name().as_bytes(), b" ", &self.identity].concat())
     }
 
     /// Whether both are the same key for the same use, under whatever name.

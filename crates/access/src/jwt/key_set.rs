@@ -104,16 +104,16 @@ impl KeySet {
         &self.keys
     }
 
-    /// Whether it has this key, under the same name.
+    /// Whether it has this key, under whatever name: one that is renamed is not withdrawn.
     #[must_use]
     pub fn has(&self, key: &Key) -> bool {
-        self.keys.iter().any(|it| **it == *key)
+        self.keys.iter().any(|it| it.is_same(key))
     }
 
     /// Whether both have the same keys under the same names, in any order.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
-        self.keys.len() == other.keys.len() && self.keys.iter().all(|it| other.has(it))
+        self.keys.len() == other.keys.len() && self.keys.iter().all(|it| other.keys.contains(it))
     }
 
     /// Verifies a token's signature. A token that names a key is verified by that one only, and

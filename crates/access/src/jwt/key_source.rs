@@ -143,6 +143,12 @@ impl KeySource {
         self.current(now).map(Snapshot::generation)
     }
 
+    /// The generation of the keys that were fetched last, however long ago.
+    #[must_use]
+    pub fn last_generation(&self) -> Option<u64> {
+        self.current.as_ref().map(|it| it.snapshot.generation)
+    }
+
     /// Whether the issuer has published keys without this one, however long ago.
     #[must_use]
     pub fn has_withdrawn(&self, key: &Key) -> bool {

@@ -106,6 +106,24 @@ fn old_keys_are_good_for_a_day_and_then_there_are_none() {
     assert!(source.keys(now).is_some());
 }
 
+/// Who watches for keys that are withdrawn goes by the last ones, however old they have become.
+#[test]
+fn keys_are_withdrawn_by_the_issuer_and_not_by_its_absence() {
+    let now = Instant::now();
+    let mut source = KeySource::new(Times::default());
+    let old = Key::of_secret(&[0; 32], Algorithm::Hs256).unwrap();
+    assert!(!source.has_withdrawn(&old) && source.last_generation().is_none());
+    let fetch = source.poll(now).unwrap();
+    source.fetched(&fetch, now, set(0));
+    let first = source.last_generation();
+    let late = now + seconds(25 * 3600);
+    assert!(source.keys(late).is_none() && source.generation(late).is_none());
+    assert!(!source.has_withdrawn(&old) && source.last_generation() == first);
+    let fetch = source.poll(late).unwrap();
+    source.fetched(&fetch, late, set(1));
+    assert!(source.has_withdrawn(&old) && source.last_generation() > first);
+}
+
 #[test]
 fn an_empty_set_takes_no_good_keys_away() {
     let now = Instant::now();

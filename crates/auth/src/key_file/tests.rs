@@ -52,7 +52,7 @@ impl Drop for Scratch {
 }
 
 fn watched(file: &Scratch) -> WatchedFile<Text> {
-    WatchedFile::new(file.path(), (), Text("at load".to_owned()))
+    WatchedFile::new(file.path(), (), Arc::new(Text("at load".to_owned())))
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn a_reload_reads_a_file_that_looks_unchanged() {
     let opened = File::options().append(true).open(file.path()).unwrap();
     opened.set_modified(modified).unwrap();
     assert_eq!(watched.look(), Ok(false));
-    let plan = watch_file("test", &watched, &Arc::default(), &Arc::default());
+    let plan = watch_file("test", &watched, (&Arc::default(), &Arc::default()), |_| ());
     let nobody = |_: &message::Request| (Duration::ZERO, down());
     run(nobody, |worker| async move {
         let stop = Box::pin(std::future::ready(()));

@@ -86,7 +86,7 @@ impl Issuer {
         issuer
     }
 
-    fn publish(&self, signers: &[&Signer]) {
+    pub fn publish(&self, signers: &[&Signer]) {
         *self.keys.lock().unwrap() = signers.iter().map(|it| it.jwk()).collect();
     }
 
@@ -113,7 +113,7 @@ pub fn ask(port: u16, request: &str, fields: &[(&str, &str)]) -> Response {
     client.response()
 }
 
-fn bearer(token: &str) -> (&'static str, String) {
+pub fn bearer(token: &str) -> (&'static str, String) {
     ("Authorization", format!("Bearer {token}"))
 }
 
@@ -301,88 +301,6 @@ fn keys_come_and_go_with_their_issuer() {
     let measured = engine.get("/metrics").text();
     assert!(measured.contains("intertie_auth_keys"), "{measured}");
     engine.stop();
-}
-
-/// A key that leaks is withdrawn: from then on its tokens open nothing, and what they have opened
-/// ends, wherever the engine has the keys from.
-#[test]
-fn a_key_that_is_withdrawn_takes_tokens_and_streams_along() {
-    let (leaked, good) = (Signer::new("1"), Signer::new("2"));
-    let issuer = Issuer::new(&[&leaked, &good]);
-    let url = issuer.url();
-    let folder = TempDir::new();
-    let set = |signers: &[&Signer]| {
-        let keys: Vec<_> = signers.iter().map(|it| it.jwk()).collect();
-        json!({ "keys": keys }).to_string()
-    };
-    folder.write("keys.json", &set(&[&leaked, &good]));
-    let (engine, port) = run(
-        &folder,
-        &format!(
-            "  audit: {{ file: audit.log }}\n  auth:\n\
-             \x20   fetched: {{ jwt: {{ issuer: \"{url}\", audience: shop }} }}\n\
-             \x20   written: {{ jwt: {{ issuer: id, audience: shop, jwks: keys.json }} }}\n"
-        ),
-        "topic: news\npayload: event\npublish: { http: POST /news }\n\
-         subscribe: { auth: { any: [fetched, written] } }\n",
-    );
-    let subscribe = |signer: &Signer, issuer: &str| {
-        let (_, value) = bearer(&signer.token(issuer, json!({})));
-        let mut client = RawClient::connect(port);
-        client.send(format!(
-            "GET /topics/sse?topic=news HTTP/1.1\r\nHost: a\r\nAuthorization: {value}\r\n\r\n"
-        ));
-        let head = String::from_utf8(client.until(b"\r\n\r\n")).unwrap();
-        (head.starts_with("HTTP/1.1 200"), client)
-    };
-    let opens = |signer: &Signer, issuer: &str| subscribe(signer, issuer).0;
-    wait_until("the keys are there", || opens(&leaked, &url));
-    for (issuer_name, is_file) in [("id", true), (&*url, false)] {
-        let (is_open, mut stream) = subscribe(&leaked, issuer_name);
-        let (stays_open, mut other) = subscribe(&good, issuer_name);
-        assert!(is_open && stays_open);
-        match is_file {
-            true => {
-                folder.write("keys.json", "{}");
-                wait_until("the problem is told", || {
-                    engine
-                        .process
-                        .output()
-                        .contains("the keys stay as they are")
-                });
-                assert!(opens(&leaked, "id"));
-                folder.write("keys.json", &set(&[&good]));
-            }
-            false => {
-                issuer.publish(&[&good]);
-                // A token with a key that nobody knows has the keys fetched.
-                let unknown = Signer::new("3");
-                wait_until("the key is gone", || {
-                    !opens(&unknown, &url) && !opens(&leaked, &url)
-                });
-            }
-        }
-        let rest = String::from_utf8(stream.until(b"\r\n0\r\n\r\n")).unwrap();
-        assert!(rest.contains("event: revoked\ndata: {"), "{rest:?}");
-        assert!(!opens(&leaked, issuer_name) && opens(&good, issuer_name));
-        let mut publisher = RawClient::connect(port);
-        publisher.send("POST /news HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\n{}\n");
-        let published = publisher.response();
-        assert!(published.status < 300, "{}", published.text());
-        let told = String::from_utf8(other.until(b"data:")).unwrap();
-        assert!(!told.contains("event: revoked"), "{told}");
-    }
-    folder.write("keys.json", &set(&[&good, &leaked]));
-    wait_until("the key is back", || opens(&leaked, "id"));
-    // Who empties the file means it.
-    folder.write("keys.json", &set(&[]));
-    wait_until("all keys are gone", || !opens(&good, "id"));
-    assert!(opens(&good, &url), "another way");
-    engine.stop();
-    let audit = std::fs::read_to_string(folder.path().join("audit.log")).unwrap();
-    for part in ["1 (EdDSA)", "\"reason\":\"removed\""] {
-        assert!(audit.contains(part), "{audit}");
-    }
 }
 
 #[test]

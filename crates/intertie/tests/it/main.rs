@@ -58,3 +58,4 @@ mod webhooks;
 mod websocket;
 mod websub;
 mod websub_hub;
+mod withdrawn;
