@@ -25,7 +25,7 @@ use crate::way::{Check, Checked, Properties, Rejection, Way};
 pub(crate) struct ApiKeyWay {
     properties: Properties,
     file: Arc<WatchedFile<ApiKeys>>,
-    in_force: Arc<InForce<Arc<WatchedFile<ApiKeys>>>>,
+    in_force: InForce<Arc<WatchedFile<ApiKeys>>>,
     revocations: Arc<Revocations>,
     audit: Arc<Audit>,
     guesses: Arc<Guesses>,
@@ -77,7 +77,7 @@ impl ApiKeyWay {
         caller.plan = entry.plan.as_deref().map(Into::into);
         caller.expires = entry.expires;
         // Its streams end with any change of the entry: who comes back is judged by the new one.
-        let (in_force, entry) = (Arc::clone(&self.in_force), entry.clone());
+        let (in_force, entry) = (self.in_force.clone(), entry.clone());
         let is_known = move || in_force.admits(|file| file.content().has(&entry));
         caller.revocable = Some(Arc::new(FileEntry {
             revocations: Arc::clone(&self.revocations),
@@ -146,7 +146,7 @@ impl Way for ApiKeyWay {
     }
 
     fn source(&self) -> Option<SourcePlan> {
-        let (in_force, file) = (Arc::clone(&self.in_force), Arc::clone(&self.file));
+        let (in_force, file) = (self.in_force.clone(), Arc::clone(&self.file));
         Some(watch_file(
             &self.properties.name,
             &self.file,

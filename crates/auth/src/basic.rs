@@ -41,7 +41,7 @@ const REMEMBERED_MAX: usize = 10_000;
 pub(crate) struct BasicWay {
     properties: Properties,
     file: Arc<WatchedFile<Users>>,
-    in_force: Arc<InForce<Arc<WatchedFile<Users>>>>,
+    in_force: InForce<Arc<WatchedFile<Users>>>,
     checks: Arc<Checks>,
     revocations: Arc<Revocations>,
     audit: Arc<Audit>,
@@ -179,7 +179,7 @@ impl BasicWay {
         caller.scopes.clone_from(&user.scopes);
         caller.plan = user.plan.as_deref().map(Into::into);
         // Its streams end with any change of the user, such as of the password.
-        let (in_force, user) = (Arc::clone(&self.in_force), Arc::clone(user));
+        let (in_force, user) = (self.in_force.clone(), Arc::clone(user));
         let is_known = move || in_force.admits(|file| file.content().has(&user));
         caller.revocable = Some(Arc::new(FileEntry {
             revocations: Arc::clone(&self.revocations),
@@ -327,7 +327,7 @@ impl Way for BasicWay {
     }
 
     fn source(&self) -> Option<SourcePlan> {
-        let (in_force, file) = (Arc::clone(&self.in_force), Arc::clone(&self.file));
+        let (in_force, file) = (self.in_force.clone(), Arc::clone(&self.file));
         Some(watch_file(
             &self.properties.name,
             &self.file,

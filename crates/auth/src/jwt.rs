@@ -61,7 +61,7 @@ struct TokenRules {
     id: String,
     plan: Option<String>,
     keys: TokenKeys,
-    in_force: Arc<InForce<TokenKeys>>,
+    in_force: InForce<TokenKeys>,
     revocations: Arc<Revocations>,
     /// All that tells these rules from others.
     settings: String,
@@ -296,7 +296,7 @@ impl TokenRules {
         }
         let new = Arc::new(TokensOfKey {
             revocations: Arc::clone(&self.revocations),
-            in_force: Arc::clone(&self.in_force),
+            in_force: self.in_force.clone(),
             key: Arc::clone(key),
         });
         known.push(Arc::clone(&new));

@@ -62,10 +62,10 @@ impl TokenKeys {
     pub fn source(
         &self,
         way: &str,
-        in_force: &Arc<InForce<Self>>,
+        in_force: &InForce<Self>,
         (revocations, audit): (&Arc<Revocations>, &Arc<Audit>),
     ) -> SourcePlan {
-        let (keys, in_force) = (self.clone(), Arc::clone(in_force));
+        let (keys, in_force) = (self.clone(), in_force.clone());
         if let Self::File(file) = self {
             let come_into_force = move |revocations: &_| in_force.set(&keys, revocations);
             return watch_file(way, file, (revocations, audit), come_into_force);
@@ -154,7 +154,7 @@ impl KeySetFile {
 /// Puts keys that are in no file in force, and has them fetched at their regular times.
 struct Follow {
     keys: TokenKeys,
-    in_force: Arc<InForce<TokenKeys>>,
+    in_force: InForce<TokenKeys>,
     revocations: Arc<Revocations>,
 }
 
@@ -177,7 +177,7 @@ impl Periodic for Follow {
 /// Tokens that one key has signed: they are good for as long as the way has that.
 pub(crate) struct TokensOfKey {
     pub revocations: Arc<Revocations>,
-    pub in_force: Arc<InForce<TokenKeys>>,
+    pub in_force: InForce<TokenKeys>,
     pub key: Arc<Key>,
 }
 
@@ -193,7 +193,7 @@ impl Revocable for TokensOfKey {
             CredentialIds::of_token(caller),
             Some(self.key.fingerprint()),
         );
-        let (in_force, key) = (Arc::clone(&self.in_force), Arc::clone(&self.key));
+        let (in_force, key) = (self.in_force.clone(), Arc::clone(&self.key));
         let is_known = Box::new(move || in_force.admits(|keys| keys.has(&key)));
         self.revocations.watch(caller, ids, Some(is_known))
     }
