@@ -129,17 +129,7 @@ impl JwtWay {
             rules = rules.with_types(&types);
         }
         let (id, plan) = (&config.value.id, &config.value.plan);
-        // With all that the keys depend on: of other keys the tokens are others, and older ones are
-        // not taken for newer ones.
-        let of_keys = {
-            let (jwks, origin, tls) = (
-                config.value.jwks.as_ref().map(|it| &it.value),
-                config.value.jwks_origin.as_ref().map(|it| &it.value),
-                &config.value.tls,
-            );
-            let algorithm = config.value.algorithm.as_ref().map(|it| &it.value);
-            format!("{jwks:?} {origin:?} {tls:?} {algorithm:?}")
-        };
+        let of_keys = reading.settings_of_keys();
         let settings = format!("{name} {rules:?} {id:?} {plan:?} {of_keys}");
         let possession = Possession::of(name, config.value.dpop.as_ref(), surroundings);
         let seen = StateKey {
@@ -380,6 +370,16 @@ struct Reading<'a> {
 }
 
 impl Reading<'_> {
+    /// All that tells these keys from others, but for a secret: of other keys the tokens are
+    /// others.
+    fn settings_of_keys(&self) -> String {
+        let value = |it: &Option<Spanned<String>>| it.as_ref().map(|it| it.value.clone());
+        let config = self.config;
+        let (jwks, origin) = (value(&config.jwks), value(&config.jwks_origin));
+        let (algorithm, tls) = (value(&config.algorithm), &config.tls);
+        format!("{jwks:?} {origin:?} {algorithm:?} {tls:?}")
+    }
+
     fn audience(&self, report: &mut Report) -> Option<Audience> {
         match (&self.config.audience, &self.config.client_id) {
             (Some(audience), None) => Some(Audience::OneOf(texts("audience", audience, report))),

@@ -277,7 +277,7 @@ impl<T: Content> WatchedFile<T> {
 impl<T: Content> State for WatchedFile<T> {}
 
 /// What a load has read of a file becomes the state of the process, which may be an earlier plan's:
-/// nobody has followed the file since that was replaced. `target` is what the audit stream calls it.
+/// nobody has followed the file since that was replaced. `target` is its name in the audit stream.
 pub(crate) fn shared_file<T: Content>(
     target: &str,
     (key, path): (StateKey, PathBuf),

@@ -57,8 +57,8 @@ impl TokenKeys {
         }
     }
 
-    /// What keeps the keys of the way of this name current, and ends the streams of tokens whose key
-    /// they have no more.
+    /// What keeps the keys of the way of this name current, and ends the streams of tokens whose
+    /// key is withdrawn.
     pub fn source(
         &self,
         way: &str,

@@ -1,5 +1,5 @@
-//! Keys and entries of files that are withdrawn: their credentials open nothing more, and the streams
-//! that they have opened end, whatever has been reloaded meanwhile.
+//! Keys and entries of files that are withdrawn: their credentials open nothing more, and the
+//! streams that they have opened end, whatever has been reloaded meanwhile.
 
 use serde_json::json;
 use testkit::{RawClient, TempDir, free_port, wait_until};
@@ -36,7 +36,8 @@ impl Site {
     /// Runs it with these ways, or has it go on with them.
     fn run(&mut self, names: &str, ways: &str) {
         let text = format!(
-            "engine:\n  listen: \"127.0.0.1:{}\"\n  audit: {{ file: audit.log }}\n  auth:\n{ways}---\n\
+            "engine:\n  listen: \"127.0.0.1:{}\"\n  audit: {{ file: audit.log }}\n\
+             \x20 auth:\n{ways}---\n\
              topic: news\npayload: event\npublish: {{ http: POST /news }}\n\
              subscribe: {{ auth: {{ any: [{names}] }} }}\n",
             self.port
@@ -199,7 +200,8 @@ fn streams_outlive_a_reload_only_with_what_it_admits() {
     site.is_open(&mut stays);
     site.run(
         names,
-        "    written: { jwt: { issuer: id, audience: shop, secret: a-secret-of-more-than-32-bytes-in-all } }\n\
+        "    written:\n      jwt:\n        issuer: id\n        audience: shop\n\
+         \x20       secret: a-secret-of-more-than-32-bytes-in-all\n\
          \x20   partners: { api_key: { keys: one.keys } }\n",
     );
     is_revoked(stays);
