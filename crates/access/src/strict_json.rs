@@ -106,7 +106,7 @@ impl<'a> Members<'a> {
         found.map(|(_, value)| value)
     }
 
-    /// The member of this name, if it is a text.
+    /// The value of the member of this name, if it is a string.
     #[must_use]
     pub fn text(&self, name: &str) -> Option<&str> {
         self.get(name)?.as_str()

@@ -8,7 +8,7 @@ use component::state::{State, StateKey, States};
 
 use crate::revocation::Revocations;
 
-/// What admits callers by the way of some name, as one plan sees it: a file, or keys.
+/// The file or keys that the way of some name currently goes by, for callers of one plan.
 #[derive(Clone)]
 pub(crate) struct InForce<T> {
     /// Counts the plans that have been loaded.

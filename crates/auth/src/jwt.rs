@@ -311,7 +311,7 @@ impl Way for JwtWay {
         head: RequestHead<'_>,
         services: &dyn Services,
     ) -> Option<Checked> {
-        let generation = self.rules.keys.generation(services.now())?;
+        let generation = self.rules.keys.generation(services)?;
         let now = services.wall().as_secs();
         let verified = self.verified(services);
         let mut verifier = verified.verifier.borrow_mut();

@@ -291,6 +291,8 @@ pub(crate) fn shared_file<T: Content>(
     let before = file.content();
     if !Arc::ptr_eq(&before, &content) && file.take(Arc::clone(&content)) {
         audit_change(&Audit::of(states), target, &*before, &*content);
+        // Whoever follows the file finds nothing changed any more, also where the load is refused.
+        Revocations::of(states).sweep();
     }
     file
 }

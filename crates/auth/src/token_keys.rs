@@ -40,11 +40,12 @@ impl TokenKeys {
 
     /// The generation of the current keys.
     #[inline]
-    pub fn generation(&self, now: Instant) -> Option<u64> {
+    pub fn generation(&self, services: &dyn Services) -> Option<u64> {
         match self {
             Self::Secret(keys) => Some(keys.generation()),
             Self::File(file) => Some(file.generation()),
-            Self::Fetched(fetcher) => fetcher.keys.generation(now),
+            // Only these grow old: for others no request reads the clock.
+            Self::Fetched(fetcher) => fetcher.keys.generation(services.now()),
         }
     }
 

@@ -6,7 +6,8 @@ use std::rc::Rc;
 use hashbrown::HashMap;
 use hashbrown::hash_map::EntryRef;
 
-/// What a token counts for each of its bytes: its claims are kept parsed beside it.
+/// What a token counts for each of its bytes: its claims are kept beside it, parsed once an
+/// expression has asked for them.
 const BYTES_EACH: usize = 8;
 
 /// The verified tokens of one way on one worker. It compares whole tokens, and holds only such as

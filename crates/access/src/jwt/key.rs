@@ -156,7 +156,7 @@ impl Key {
         sha256(&[self.algorithm.name().as_bytes(), b" ", &self.identity].concat())
     }
 
-    /// Whether both are the same key for the same use, under whatever name.
+    /// Whether both are the same key for the same algorithm, whatever their `kid`.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         self.algorithm == other.algorithm && self.identity == other.identity
     }
