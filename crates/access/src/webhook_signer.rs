@@ -20,6 +20,8 @@ const SECRET_BYTES: std::ops::RangeInclusive<usize> = 16..=512;
 /// The bytes of the seed of an Ed25519 key, and of the seed with the public key behind it.
 const SEED: usize = 32;
 const SEED_AND_PUBLIC: usize = 64;
+/// The Base64 characters of a signature of Ed25519, the longest.
+const SIGNATURE_BASE64: usize = 88;
 
 /// Signs requests with one key, or with several while receivers change from one to another.
 pub struct WebhookSigner {
@@ -98,7 +100,7 @@ impl WebhookSigner {
             }
             Scheme::Standard(keys) => keys,
         };
-        let start = format!("{id}.{timestamp}.");
+        let start = [id, ".", timestamp, "."].concat();
         // All are queued before the first is awaited, so that they go into one batch. Most have one
         // key, for which the vector stays without memory.
         let hmac = keys.iter().filter_map(SigningKey::hmac);
@@ -168,10 +170,14 @@ pub fn new_challenge() -> Option<String> {
     random::text()
 }
 
-/// Appends a signature of at most 64 bytes in Base64.
-/// Not in constant time: signatures are no secrets.
+/// Appends a signature of at most 64 bytes in Base64. Not in constant time: signatures are no
+/// secrets. Not by `encode_string`, which clears a buffer of 1 KiB each time.
 fn push_base64(signature: &[u8], out: &mut String) {
-    STANDARD.encode_string(signature, out);
+    let mut text = [0; SIGNATURE_BASE64];
+    // invariant: signatures are not larger than that, and Base64 is ASCII.
+    let length = STANDARD.encode_slice(signature, &mut text).unwrap_or(0);
+    let text = text.get(..length).unwrap_or_default();
+    out.push_str(std::str::from_utf8(text).unwrap_or_default());
 }
 
 impl SigningKey {
@@ -256,6 +262,18 @@ mod tests {
             body,
         );
         assert_eq!(value, "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=");
+    }
+
+    #[test]
+    fn messages_that_the_queue_does_not_gather_are_signed_at_once() {
+        let queue = HmacQueue::default();
+        let seed = format!("whsk_{}", Base64::encode_string(&[7; SEED]));
+        let signer = WebhookSigner::standard(&[SECRET, &seed]).unwrap();
+        for size in [0, 400, 3_000, 100_000] {
+            let body = vec![b'x'; size];
+            let polls = sign_in_turns(&signer, ("1-2", "100"), &body).1;
+            assert_eq!(polls > 1, queue.gathers(&body.into()), "{size}");
+        }
     }
 
     #[test]

@@ -8,12 +8,12 @@ use std::time::{Duration, SystemTime};
 
 use component::egress::{Refusal, Target};
 use component::failure_lines::FailureLines;
-use component::handler::{self, Callee, LocalFuture, Services, Work};
+use component::handler::{Call, Callee, LocalFuture, Services, Work};
 use component::limits::Admission;
 use component::resources::{Resources, Share};
 use component::settings::Settings;
 use message::memory::Exhausted;
-use message::{Fault, Kind, Origin, Reply, Request};
+use message::{Fault, Kind, Origin, Reply};
 use net::deadline::Deadline;
 use tokio::time::Instant;
 
@@ -82,19 +82,11 @@ impl Caller {
 }
 
 impl Services for Caller {
-    fn call<'a>(&'a self, call: handler::Call<'a>) -> LocalFuture<'a, Result<Reply, Fault>> {
+    fn call<'a>(&'a self, call: Call<'a>) -> LocalFuture<'a, Result<Reply, Fault>> {
         // Nothing of the call is made before its place is there: it would be copied there.
         Box::pin(async move {
             let target = self.forwards.get(call.plan, &self.worker.upstreams);
-            let sending = Call {
-                body_max: call.body_max,
-                truncates: call.truncates,
-                body_time: call.body_time,
-                repeats: call.repeats,
-                given_up: call.deadline.map(Instant::from_std),
-                ..Call::new(&self.worker, target)
-            };
-            sending.run(call.request).await
+            Sending::new(&self.worker, target).run(&call).await
         })
     }
 
@@ -165,41 +157,29 @@ impl Services for Caller {
     }
 }
 
-/// One call.
-pub(crate) struct Call<'a> {
+/// What a call is sent with.
+pub(crate) struct Sending<'a> {
     worker: &'a Rc<Worker>,
     deadline: Deadline,
     settings: Rc<Settings>,
     target: Rc<ForwardTarget>,
-    /// The most bytes of the reply's body, when it is not the engine's limit.
-    body_max: Option<u64>,
-    /// Whether a larger body is cut there.
-    truncates: bool,
-    /// How long the body is waited for.
-    body_time: Option<Duration>,
-    /// Whether the request may be sent twice.
-    repeats: bool,
-    /// When the caller gives it up.
-    given_up: Option<Instant>,
 }
 
-impl<'a> Call<'a> {
+impl<'a> Sending<'a> {
     pub fn new(worker: &'a Rc<Worker>, target: Rc<ForwardTarget>) -> Self {
         Self {
             worker,
             deadline: worker.deadlines.add(),
             settings: worker.settings(),
             target,
-            body_max: None,
-            truncates: false,
-            body_time: None,
-            repeats: false,
-            given_up: None,
         }
     }
 
     /// Sends the request and reads the whole reply.
-    pub async fn run(&self, request: &Request) -> Result<Reply, Fault> {
+    pub async fn run(&self, call: &Call<'_>) -> Result<Reply, Fault> {
+        let Call {
+            request, truncates, ..
+        } = *call;
         if request.body.is_unread() {
             let detail = "a step calls out with a body that was not read";
             return Err(Fault::new(Kind::Internal, Origin::Engine, detail));
@@ -207,14 +187,14 @@ impl<'a> Call<'a> {
         // All of it has one end: waiting for a connection, further attempts, and the reply's body.
         let now = Instant::now();
         self.deadline.cap(now, self.settings.timeouts.call);
-        if let Some(at) = self.given_up {
-            self.deadline.cap(at, Duration::ZERO);
+        if let Some(at) = call.deadline {
+            self.deadline.cap(Instant::from_std(at), Duration::ZERO);
         }
-        let max = self.body_max.unwrap_or(self.settings.limits.body);
+        let max = call.body_max.unwrap_or(self.settings.limits.body);
         let mut collector =
             Collector::new(self.worker, &self.deadline, &self.settings, max, request);
-        collector.truncates = self.truncates;
-        if let Some(time) = self.body_time {
+        collector.truncates = truncates;
+        if let Some(time) = call.body_time {
             collector.bound_body(time);
         }
         let order = Order {
@@ -222,10 +202,12 @@ impl<'a> Call<'a> {
             method: self.target.plan.method.as_ref().unwrap_or(&request.method),
             streams: None,
             upgrades: false,
-            repeats: self.repeats,
+            repeats: call.repeats,
             now,
         };
-        let outcome = send(&mut collector, order).await.map_err(fault)?;
+        // In two pieces, for the allocator is slower above 1 KiB.
+        let sending = Box::pin(send(&mut collector, order));
+        let outcome = sending.await.map_err(fault)?;
         let relayed = match outcome {
             Outcome::Relayed(relayed) => relayed,
             // Neither was asked for.
@@ -233,14 +215,14 @@ impl<'a> Call<'a> {
                 return Err(broken(&"it goes on"));
             }
         };
-        if self.truncates && !collector.is_sent && (200..300).contains(&collector.status) {
+        if truncates && !collector.is_sent && (200..300).contains(&collector.status) {
             // Nothing but the status counts, and it speaks of a request that has not come whole.
             let detail = "the back end answered before it had got the whole request";
             return Err(Fault::new(Kind::Connection, Origin::Upstream, detail));
         }
         match relayed.cut {
             // The status has come.
-            Some(_) if self.truncates && collector.status >= 200 => Ok(collector.into_reply()),
+            Some(_) if truncates && collector.status >= 200 => Ok(collector.into_reply()),
             None => Ok(collector.into_reply()),
             Some(_) if collector.is_refused => Err(memory::no_room_for_reply(Exhausted)),
             Some(_) if collector.is_too_large => Err(broken(&"it is larger than the limit")),

@@ -6,7 +6,6 @@ mod locks;
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::cmp::Ordering;
-use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -17,6 +16,7 @@ use component::limits::Gate;
 use component::observe::{FlowMetrics, Registry};
 use component::plan::{ListenerPlan, RoutePlan, RouteTarget};
 use component::trigger::{Methods, Segment};
+use hashbrown::HashMap;
 use message::Method;
 
 use crate::client::session::normalize;

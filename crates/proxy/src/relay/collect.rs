@@ -36,7 +36,7 @@ pub(crate) struct Collector<'a> {
     body: Content,
     /// The most bytes of the reply's body.
     max: u64,
-    /// Whether what is above that is left out.
+    /// Whether what is above that is left out, and with a 2xx the fields.
     pub truncates: bool,
     /// How many milliseconds the body is waited for behind the head, where there is a bound: in as
     /// few bytes as that takes, for each call has it.
@@ -202,7 +202,9 @@ impl Downstream for Collector<'_> {
         _: &ForwardPlan,
     ) -> Result<Download, ClientGone> {
         self.status = head.status;
-        self.headers = head.fields.to_owned();
+        if !self.truncates || !(200..300).contains(&head.status) {
+            self.headers = head.fields.to_owned();
+        }
         if let Framing::Length(length) = head.framing {
             self.content
                 .reserve(length.min(self.max).min(AHEAD_MAX) as usize);

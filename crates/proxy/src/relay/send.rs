@@ -282,42 +282,46 @@ fn begin_http1<D: Requester>(
     Http1Upstream::begin(connection, head, is_chunked, worker.take_reply_head())
 }
 
-async fn over_http1<D: Requester>(
+/// Runs an exchange over a connection of its own.
+///
+/// No `async fn`, which would have room for the lease twice.
+fn over_http1<D: Requester>(
     down: &mut D,
     sent: &Sent<'_>,
     connection: Box<Connection>,
     lease: Lease,
-) -> Attempted {
-    let order = sent.order;
-    let worker = Rc::clone(down.worker());
-    let mut up = begin_http1(down, sent, connection);
-    let terms = terms(down, order);
-    let mut exchange = Exchange::new(down, &mut up, terms, Progress::new(Some(sent.now)));
-    let reply = run(&mut exchange, sent, &lease).await;
-    match reply {
-        Err(failed) => {
-            worker.return_reply_head(up.head);
-            Err(Unanswered::Failed(failed, lease))
-        }
-        Ok(Answered::Renewed(renewed)) => {
-            worker.return_reply_head(up.head);
-            Err(Unanswered::Renewed(renewed))
-        }
-        Ok(Answered::Reply(Reply::Switched)) => Ok(Outcome::Switched(Box::new(up), lease)),
-        Ok(Answered::Reply(Reply::EventStream(stream))) => {
-            let source = events::Source::Http1(Box::new(up.exchange));
-            Ok(Outcome::EventStream(stream, source, lease))
-        }
-        Ok(Answered::Reply(Reply::Relayed(mut relayed))) => {
-            worker.return_reply_head(up.head);
-            if relayed.cut.is_none()
-                && let Some(released) = up.exchange.release()
-            {
-                let now = Instant::now();
-                relayed.ended = Some(now);
-                lease.keep(released, now);
+) -> impl Future<Output = Attempted> {
+    async move {
+        let worker = Rc::clone(down.worker());
+        let mut up = begin_http1(down, sent, connection);
+        let terms = terms(down, sent.order);
+        let mut exchange = Exchange::new(down, &mut up, terms, Progress::new(Some(sent.now)));
+        let reply = run(&mut exchange, sent, &lease).await;
+        match reply {
+            Err(failed) => {
+                worker.return_reply_head(up.head);
+                Err(Unanswered::Failed(failed, lease))
             }
-            Ok(Outcome::Relayed(relayed))
+            Ok(Answered::Renewed(renewed)) => {
+                worker.return_reply_head(up.head);
+                Err(Unanswered::Renewed(renewed))
+            }
+            Ok(Answered::Reply(Reply::Switched)) => Ok(Outcome::Switched(Box::new(up), lease)),
+            Ok(Answered::Reply(Reply::EventStream(stream))) => {
+                let source = events::Source::Http1(Box::new(up.exchange));
+                Ok(Outcome::EventStream(stream, source, lease))
+            }
+            Ok(Answered::Reply(Reply::Relayed(mut relayed))) => {
+                worker.return_reply_head(up.head);
+                if relayed.cut.is_none()
+                    && let Some(released) = up.exchange.release()
+                {
+                    let now = Instant::now();
+                    relayed.ended = Some(now);
+                    lease.keep(released, now);
+                }
+                Ok(Outcome::Relayed(relayed))
+            }
         }
     }
 }

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use component::forward::{ForwardPlan, ForwardTimeouts};
+use component::handler::Call;
 use component::plan::Plan;
 use component::upstream::{HealthCheck, UpstreamPlan};
 use message::{Body, Headers, Method, Request};
 
 use tokio::time::Instant;
 
-use crate::call::Call;
+use crate::call::Sending;
 use crate::upstream::request_head::ForwardTarget;
 use crate::worker::Worker;
 
@@ -119,8 +120,9 @@ impl Checker {
         };
         // Connections to addresses that are gone shall not speak for the endpoint.
         self.target.upstream.prune(Instant::now());
-        let call = Call::new(&self.worker, Rc::clone(&self.target));
-        let reply = tokio::time::timeout(self.check.timeout, call.run(&request)).await;
+        let call = Call::new(&self.target.plan, &request, "health check");
+        let sending = Sending::new(&self.worker, Rc::clone(&self.target));
+        let reply = tokio::time::timeout(self.check.timeout, sending.run(&call)).await;
         let Ok(Ok(reply)) = reply else {
             // The call may have been dropped anywhere: the next one goes over a new connection, so
             // that a dead one is not asked for ever.

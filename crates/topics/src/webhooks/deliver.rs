@@ -14,7 +14,7 @@ use steps::store::StoreWriter;
 use super::attempts::{Attempt, WebhookId, redacted};
 use super::machine::{DeadLetterReason, Outcome, Span};
 use super::plan::{EndpointPlan, Outgoing};
-use super::post::Post;
+use super::post::{Building, Post};
 use super::reports::DeadLetters;
 use super::times::now_ms;
 use super::view::{Shown, ViewPlan, Viewer};
@@ -53,8 +53,8 @@ pub(super) struct Report {
     status: Option<u16>,
     /// What owners of the endpoint may see of it.
     shown: Bytes,
-    /// The dead letters that its events have become.
-    pub dead_letters: Option<DeadLetters>,
+    /// The dead letters that its events have become. Boxed, for each request has a report.
+    pub dead_letters: Option<Box<DeadLetters>>,
 }
 
 /// Events of one request, up to so many bytes: a change of the view may have made those of a batch
@@ -118,7 +118,7 @@ impl Report {
             store: store.map(str::to_owned),
         };
         Self {
-            dead_letters: Some(dead_letters),
+            dead_letters: Some(Box::new(dead_letters)),
             ..Outcome::DeadLetterStored.into()
         }
     }
@@ -131,11 +131,18 @@ impl Parcel {
         if shown.len() == 1 && self.span.count == 1 {
             return Ok(shown);
         }
-        let mut all = Gathered::up_to(self.plan.batch_max());
         if shown.len() == self.span.count {
+            let mut all = Gathered::up_to(self.plan.batch_max());
             all.add_all(shown)?;
             return Ok(all.shown);
         }
+        // Boxed, for every request would have room for it.
+        Box::pin(self.read_shown(services)).await
+    }
+
+    /// The events from the log.
+    async fn read_shown(&self, services: &dyn Services) -> Result<Vec<Rc<Shown>>, Outcome> {
+        let mut all = Gathered::up_to(self.plan.batch_max());
         let Span { first, last, .. } = self.span;
         let mut at = first;
         let mut viewer = Viewer::new(&self.plan.view);
@@ -176,7 +183,7 @@ impl Parcel {
     }
 
     /// Sends the events.
-    pub async fn send(mut self, is_whole: bool, services: &dyn Services) -> Report {
+    pub async fn send(&mut self, is_whole: bool, services: &dyn Services) -> Report {
         let post = match self.post(is_whole, services).await {
             Ok(post) => post,
             Err(outcome) => return outcome.into(),
@@ -341,11 +348,17 @@ impl Parcel {
 
 /// Sends a request and judges the reply.
 async fn send(plan: &EndpointPlan, post: &Post, services: &dyn Services) -> Report {
-    let began = (services.now(), now_ms(services));
-    let (start, at_ms) = began;
-    let (mut report, secrets) = match plan.outgoing(services) {
+    let (start, at_ms) = (services.now(), now_ms(services));
+    let (report, secrets) = match plan.outgoing(services) {
         Ok(outgoing) => {
-            let mut report = call((plan, began), post, &outgoing, services).await;
+            let request = match post.request(plan, at_ms / 1000, &outgoing) {
+                Building::Done(request) => request,
+                Building::Waiting(building) => building.await,
+            };
+            // The call ends with its deadline. Dropped here it could not say what has come until
+            // then.
+            let call = call(plan, (&request, &outgoing), start);
+            let mut report = judge(services.call(call).await, services);
             // Logs and dead letters have it. Secrets of files are known to whatever writes them.
             if let Some(reason) = report.reason.as_mut().filter(|_| plan.is_of_user()) {
                 *reason = redacted(reason.as_bytes(), &outgoing.secrets).into();
@@ -361,10 +374,38 @@ async fn send(plan: &EndpointPlan, post: &Post, services: &dyn Services) -> Repo
             (report, Vec::new())
         }
     };
+    let took = services.now().saturating_duration_since(start);
+    note(plan, (post, report, &secrets), (at_ms, took))
+}
+
+/// The call of a request.
+fn call<'a>(
+    plan: &EndpointPlan,
+    (request, outgoing): (&'a Request, &'a Outgoing),
+    start: Instant,
+) -> Call<'a> {
+    Call {
+        body_max: Some(REPLY_MAX),
+        truncates: true,
+        deadline: Some(start + plan.terms().timeout),
+        body_time: Some(BODY_TIME),
+        // Delivery is at least once, and each request has the id of its event.
+        repeats: true,
+        ..Call::new(&outgoing.forward, request, "webhook")
+    }
+}
+
+/// Counts a request and keeps it among the attempts: when it was sent, in milliseconds since 1970,
+/// and how long it took.
+fn note(
+    plan: &EndpointPlan,
+    (post, mut report, secrets): (&Post, Report, &[String]),
+    (at_ms, took): (u64, Duration),
+) -> Report {
     report.reason_for_owner = match (plan.is_of_user(), report.status) {
         // Its log has where the address leads that the user has chosen.
         (true, None) => {
-            let shown = redacted(&report.shown, &secrets);
+            let shown = redacted(&report.shown, secrets);
             report.reason.as_ref().map(|_| shown.into())
         }
         _ => report.reason.clone(),
@@ -375,15 +416,14 @@ async fn send(plan: &EndpointPlan, post: &Post, services: &dyn Services) -> Repo
         Outcome::Down { .. } | Outcome::Gone => counts.failed.fetch_add(1, Ordering::Relaxed),
         _ => 0,
     };
-    let took = services.now().saturating_duration_since(start).as_millis();
     let attempt = Attempt {
         at_ms,
         kind: Some(post.kind),
-        took_ms: u64::try_from(took).unwrap_or(u64::MAX),
+        took_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
         id: post.webhook_id(),
         status: report.status,
         is_accepted: report.outcome == Outcome::Delivered,
-        shown: redacted(&report.shown, &secrets),
+        shown: redacted(&report.shown, secrets),
     };
     if matches!(report.outcome, Outcome::Down { .. }) && plan.websub().is_none() {
         let status = attempt.status.map(|it| format!("status {it}"));
@@ -395,27 +435,6 @@ async fn send(plan: &EndpointPlan, post: &Post, services: &dyn Services) -> Repo
         attempts.add(of, attempt);
     }
     report
-}
-
-async fn call(
-    (plan, (start, at_ms)): (&EndpointPlan, (Instant, u64)),
-    post: &Post,
-    outgoing: &Outgoing,
-    services: &dyn Services,
-) -> Report {
-    let request = post.request(plan, at_ms / 1000, outgoing).await;
-    let deadline = start + plan.terms().timeout;
-    let call = Call {
-        body_max: Some(REPLY_MAX),
-        truncates: true,
-        deadline: Some(deadline),
-        body_time: Some(BODY_TIME),
-        // Delivery is at least once, and each request has the id of its event.
-        repeats: true,
-        ..Call::new(&outgoing.forward, &request, "webhook")
-    };
-    // The call ends with its deadline. Dropped here it could not say what has come until then.
-    judge(services.call(call).await, services)
 }
 
 /// What a reply means.

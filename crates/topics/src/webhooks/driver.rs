@@ -31,7 +31,7 @@ use self::hosts::Hosts;
 use self::inbox::{Inbox, Message};
 use self::passing::Passing;
 use super::deliver::{self, Page, Parcel, Report};
-use super::machine::{Action, DeadLetterReason, Now, Span};
+use super::machine::{Action, DeadLetterReason, Now, Outcome, Span};
 use super::manage::Managed;
 use super::plan::EndpointPlan;
 use super::roster::Arrivals;
@@ -309,12 +309,18 @@ impl Driver {
 
     fn take(&mut self, message: Message, now: Now, services: &dyn Services) {
         match message {
-            Message::Finished(at, number, report) => {
+            Message::Finished(at, number, mut report) => {
                 self.has_ended(at);
                 let tells = self.topic.reports_to().is_some();
                 if let Some(entry) = self.entries.get_mut(at) {
-                    entry.add_dead_letters(report.dead_letters.clone().filter(|_| tells));
-                    entry.finished((number, report), now, services.chance());
+                    let dead_letters = report.dead_letters.take().filter(|_| tells);
+                    entry.add_dead_letters(dead_letters.map(|it| *it));
+                    // What is delivered is followed by no pause.
+                    let random = match report.outcome {
+                        Outcome::Delivered => 0.0,
+                        _ => services.chance(),
+                    };
+                    entry.finished((number, report), now, random);
                 }
                 self.wake(at);
             }
@@ -502,7 +508,7 @@ impl Driver {
     fn send(
         &self,
         at: usize,
-        (number, parcel): (u64, Parcel),
+        (number, mut parcel): (u64, Parcel),
         is_whole: bool,
         services: &dyn Services,
     ) {

@@ -1,11 +1,15 @@
 //! The request that an endpoint gets.
 
+use std::future::Future as _;
 use std::net::Ipv4Addr;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 
 use access::hmac_queue::{self, HmacKey, HmacQueue};
 use bytes::Bytes;
+use component::handler::LocalFuture;
 use message::{Body, Headers, Method, Request};
 use websub::signature::Method as SignedBy;
 
@@ -102,6 +106,14 @@ pub(super) async fn probe(
     headers.append("X-Intertie-Topic", topic);
     headers.append("X-Intertie-Kind", kind);
     signed_request(headers, signed, outgoing).await
+}
+
+/// A request that is being built. Its task has no room for it, nor for the building: a task is
+/// copied when it starts.
+pub(super) enum Building<'a> {
+    Done(Box<Request>),
+    /// It is signed together with others.
+    Waiting(LocalFuture<'a, Box<Request>>),
 }
 
 /// Several events in one request.
@@ -282,7 +294,24 @@ impl Post {
     }
 
     /// The request of a try at this time, signed.
-    pub async fn request(&self, plan: &EndpointPlan, seconds: u64, outgoing: &Outgoing) -> Request {
+    pub fn request<'a>(
+        &'a self,
+        plan: &'a EndpointPlan,
+        seconds: u64,
+        outgoing: &'a Outgoing,
+    ) -> Building<'a> {
+        let build = || self.build(plan, seconds, outgoing);
+        if !SIGNATURES.with(|queue| queue.gathers(&self.body)) {
+            let building = pin!(build());
+            if let Poll::Ready(request) = building.poll(&mut Context::from_waker(Waker::noop())) {
+                return Building::Done(Box::new(request));
+            }
+        }
+        let building = build();
+        Building::Waiting(Box::pin(async move { Box::new(building.await) }))
+    }
+
+    async fn build(&self, plan: &EndpointPlan, seconds: u64, outgoing: &Outgoing) -> Request {
         let body = self.body.clone();
         match plan.websub() {
             Some(subscriber) => request(self.hub_headers(subscriber).await, body, outgoing),

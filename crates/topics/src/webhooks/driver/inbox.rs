@@ -72,15 +72,14 @@ impl Inbox {
         fallback: Message,
         task: impl AsyncFnOnce(&dyn Services) -> Message + 'static,
     ) {
-        let answer = Answer {
+        let mut answer = Answer {
             inbox: Rc::clone(self),
             message: Some(fallback),
         };
         services.spawn(Box::new(move |services| {
-            Box::pin(async move {
-                let mut answer = answer;
-                answer.message = Some(task(services).await);
-            })
+            // It has what it is made of in one place only: with a second one for it, the task of a
+            // request would be above the size up to which memory is cheap.
+            Box::pin(async move { answer.replace(task(services).await) })
         }));
     }
 }
@@ -89,6 +88,12 @@ impl Inbox {
 struct Answer {
     inbox: Rc<Inbox>,
     message: Option<Message>,
+}
+
+impl Answer {
+    fn replace(&mut self, message: Message) {
+        self.message = Some(message);
+    }
 }
 
 impl Drop for Answer {
