@@ -31,7 +31,8 @@ impl Held {
     /// Takes the events of a span that are here, each once: fewer than the span has when some are
     /// not here.
     pub fn take(&mut self, span: Span) -> Vec<Rc<Shown>> {
-        let (mut taken, mut next) = (Vec::new(), span.first);
+        let room = span.count.min(self.events.len());
+        let (mut taken, mut next) = (Vec::with_capacity(room), span.first);
         while taken.len() < span.count {
             let is_next = |it: &Rc<Shown>| (next..=span.last).contains(&it.id.sequence);
             let at = self.events.iter().position(is_next);
