@@ -104,9 +104,10 @@ pub struct HmacQueue {
 }
 
 impl HmacQueue {
-    /// Whether a message with this body waits for others. Otherwise it is signed at once.
+    /// Whether a message with this body is signed together with others. Otherwise it is signed at
+    /// once.
     #[must_use]
-    pub fn gathers(&self, body: &Bytes) -> bool {
+    pub fn is_batched(body: &Bytes) -> bool {
         // A processor with a single lane has nothing that is faster than one after the other.
         BODY_BYTES.contains(&body.len()) && lane_width() > 1
     }
@@ -115,7 +116,7 @@ impl HmacQueue {
     /// this thread queue before the first future of the batch is polled for the second time. Small
     /// and large messages are signed at once.
     pub fn sign(&self, key: &Arc<HmacKey>, start: &str, body: &Bytes) -> Signing {
-        if !self.gathers(body) {
+        if !Self::is_batched(body) {
             return Signing(SigningState::Signed(key.sign(&[start.as_bytes(), body])));
         }
         let mut open = self.open.borrow_mut();

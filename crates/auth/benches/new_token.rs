@@ -1,10 +1,10 @@
 //! What a door spends on a token that it has not seen before, beside the check of its signature,
-//! which nobody can save. Both are measured in turns, microseconds apart: on a machine that others
-//! use, too, the check of one signature takes twice the time of another, and a difference of two
-//! samples says nothing.
+//! which cannot be avoided. Both are measured in turns, microseconds apart: on a shared machine the
+//! check of one signature takes twice the time of another, and a difference of two samples says
+//! nothing.
 //!
 //! ```sh
-//! cargo bench -p auth --bench new_token
+//! cargo bench -p auth --bench new_token --profile dist
 //! ```
 
 #![allow(
@@ -103,7 +103,10 @@ impl Issuer {
     /// The request of a client.
     fn request(&self, client: usize) -> Request {
         let token = format!("Bearer {}", self.token(client));
-        testing::request(&[("Content-Type", "application/json"), ("Authorization", &token)])
+        testing::request(&[
+            ("Content-Type", "application/json"),
+            ("Authorization", &token),
+        ])
     }
 
     fn door(&self) -> Arc<dyn Door> {

@@ -126,8 +126,8 @@ pub struct Call<'a> {
     /// The most bytes of the reply's body; the engine's limit without one.
     pub body_max: Option<u64>,
     /// Whether only the status and the beginning of the body matter: a body that is larger than
-    /// `body_max`, or that breaks off, is cut there and is no failure. A 2xx comes without its
-    /// fields; one that comes before the whole request has gone out is a failure.
+    /// `body_max`, or that breaks off, is cut there and is no failure. The header fields of a 2xx
+    /// are not kept, and one that comes before the whole request has gone out is a failure.
     pub truncates: bool,
     /// What logs call the step that sends it.
     pub step: &'a str,

@@ -205,7 +205,7 @@ impl<'a> Sending<'a> {
             repeats: call.repeats,
             now,
         };
-        // In two pieces, for the allocator is slower above 1 KiB.
+        // Boxed separately: the allocator is slower above 1 KiB (decision 0066).
         let sending = Box::pin(send(&mut collector, order));
         let outcome = sending.await.map_err(fault)?;
         let relayed = match outcome {

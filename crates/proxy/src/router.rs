@@ -93,7 +93,8 @@ impl Route {
     }
 }
 
-/// Forward targets by plan, each made when it is first used.
+/// Forward targets by plan, each made when it is first used. The keys are addresses of the engine's
+/// own, so that they need no hash that resists attacks.
 #[derive(Default)]
 pub(crate) struct ForwardTargets(RefCell<HashMap<*const ForwardPlan, Rc<ForwardTarget>>>);
 

@@ -222,8 +222,8 @@ fn a_reply_that_is_cut_keeps_its_connection() {
     }
 }
 
-/// Each message that waits for a back end holds one, in two pieces for which memory is cheap: above
-/// 1 KiB the allocator has a slower way.
+/// Each message that waits for a back end holds one. It has two boxes, for the allocator is slower
+/// above 1 KiB (decision 0066).
 #[test]
 fn a_call_is_small() {
     fn of_call<'a, F>(_: impl FnOnce(&'a Sending<'a>, &'a Call<'a>) -> F) -> usize {

@@ -36,7 +36,7 @@ pub(crate) struct Collector<'a> {
     body: Content,
     /// The most bytes of the reply's body.
     max: u64,
-    /// Whether what is above that is left out, and with a 2xx the fields.
+    /// Whether to discard the body beyond that, and the header fields of a 2xx.
     pub truncates: bool,
     /// How many milliseconds the body is waited for behind the head, where there is a bound: in as
     /// few bytes as that takes, for each call has it.

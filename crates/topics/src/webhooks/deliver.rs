@@ -53,7 +53,8 @@ pub(super) struct Report {
     status: Option<u16>,
     /// What owners of the endpoint may see of it.
     shown: Bytes,
-    /// The dead letters that its events have become. Boxed, for each request has a report.
+    /// The dead letters that its events have become. Boxed because they are rare and every report
+    /// would carry them.
     pub dead_letters: Option<Box<DeadLetters>>,
 }
 
@@ -136,7 +137,7 @@ impl Parcel {
             all.add_all(shown)?;
             return Ok(all.shown);
         }
-        // Boxed, for every request would have room for it.
+        // Boxed to keep the future of other requests small.
         Box::pin(self.read_shown(services)).await
     }
 
@@ -352,8 +353,8 @@ async fn send(plan: &EndpointPlan, post: &Post, services: &dyn Services) -> Repo
     let (report, secrets) = match plan.outgoing(services) {
         Ok(outgoing) => {
             let request = match post.request(plan, at_ms / 1000, &outgoing) {
-                Building::Done(request) => request,
-                Building::Waiting(building) => building.await,
+                Building::Ready(request) => request,
+                Building::Pending(building) => building.await,
             };
             // The call ends with its deadline. Dropped here it could not say what has come until
             // then.
@@ -375,7 +376,7 @@ async fn send(plan: &EndpointPlan, post: &Post, services: &dyn Services) -> Repo
         }
     };
     let took = services.now().saturating_duration_since(start);
-    note(plan, (post, report, &secrets), (at_ms, took))
+    record_attempt(plan, (post, report, &secrets), (at_ms, took))
 }
 
 /// The call of a request.
@@ -397,7 +398,7 @@ fn call<'a>(
 
 /// Counts a request and keeps it among the attempts: when it was sent, in milliseconds since 1970,
 /// and how long it took.
-fn note(
+fn record_attempt(
     plan: &EndpointPlan,
     (post, mut report, secrets): (&Post, Report, &[String]),
     (at_ms, took): (u64, Duration),

@@ -315,7 +315,7 @@ impl Driver {
                 if let Some(entry) = self.entries.get_mut(at) {
                     let dead_letters = report.dead_letters.take().filter(|_| tells);
                     entry.add_dead_letters(dead_letters.map(|it| *it));
-                    // What is delivered is followed by no pause.
+                    // A successful delivery has no back-off, so it needs no jitter.
                     let random = match report.outcome {
                         Outcome::Delivered => 0.0,
                         _ => services.chance(),

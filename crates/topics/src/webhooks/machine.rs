@@ -687,7 +687,7 @@ impl Machine {
         }
     }
 
-    /// Takes what has come of an action. `random` is from 0 to 1.
+    /// Takes what has come of an action. `random` is from 0 to 1; a delivery makes no use of it.
     pub fn finished(&mut self, number: u64, outcome: Outcome, now: Now, random: f64) {
         let Some(at) = self.flights.iter().position(|it| it.number == number) else {
             return;

@@ -1,6 +1,5 @@
 //! The request that an endpoint gets.
 
-use std::future::Future as _;
 use std::net::Ipv4Addr;
 use std::pin::pin;
 use std::rc::Rc;
@@ -108,12 +107,12 @@ pub(super) async fn probe(
     signed_request(headers, signed, outgoing).await
 }
 
-/// A request that is being built. Its task has no room for it, nor for the building: a task is
-/// copied when it starts.
+/// A request that is being built. Boxed to keep the task of a delivery small: it is copied when it
+/// is spawned.
 pub(super) enum Building<'a> {
-    Done(Box<Request>),
+    Ready(Box<Request>),
     /// It is signed together with others.
-    Waiting(LocalFuture<'a, Box<Request>>),
+    Pending(LocalFuture<'a, Box<Request>>),
 }
 
 /// Several events in one request.
@@ -300,15 +299,28 @@ impl Post {
         seconds: u64,
         outgoing: &'a Outgoing,
     ) -> Building<'a> {
-        let build = || self.build(plan, seconds, outgoing);
-        if !SIGNATURES.with(|queue| queue.gathers(&self.body)) {
-            let building = pin!(build());
+        if !self.is_batched(plan, outgoing) {
+            let building = pin!(self.build(plan, seconds, outgoing));
             if let Poll::Ready(request) = building.poll(&mut Context::from_waker(Waker::noop())) {
-                return Building::Done(Box::new(request));
+                return Building::Ready(Box::new(request));
             }
+            debug_assert!(false, "only a signature of a batch is waited for");
         }
-        let building = build();
-        Building::Waiting(Box::pin(async move { Box::new(building.await) }))
+        // Made where it is awaited: captured, it would take its memory twice.
+        let built = async move { Box::new(self.build(plan, seconds, outgoing).await) };
+        Building::Pending(Box::pin(built))
+    }
+
+    /// Whether it is signed together with others.
+    fn is_batched(&self, plan: &EndpointPlan, outgoing: &Outgoing) -> bool {
+        let is_signed = match plan.websub() {
+            Some(subscriber) => {
+                let signed = subscriber.signed.as_ref();
+                signed.is_some_and(|(_, method)| *method == SignedBy::Sha256)
+            }
+            None => outgoing.signer.is_some(),
+        };
+        is_signed && HmacQueue::is_batched(&self.body)
     }
 
     async fn build(&self, plan: &EndpointPlan, seconds: u64, outgoing: &Outgoing) -> Request {

@@ -77,8 +77,9 @@ impl Inbox {
             message: Some(fallback),
         };
         services.spawn(Box::new(move |services| {
-            // It has what it is made of in one place only: with a second one for it, the task of a
-            // request would be above the size up to which memory is cheap.
+            // The answer is not moved into a local: an async block has room for captures and for
+            // locals, and the task of a request would exceed 1 KiB, above which the allocator is
+            // slower.
             Box::pin(async move { answer.replace(task(services).await) })
         }));
     }
