@@ -291,10 +291,11 @@ fn over_http1<D: Requester>(
     connection: Box<Connection>,
     lease: Lease,
 ) -> impl Future<Output = Attempted> {
+    let order = sent.order;
     async move {
         let worker = Rc::clone(down.worker());
         let mut up = begin_http1(down, sent, connection);
-        let terms = terms(down, sent.order);
+        let terms = terms(down, order);
         let mut exchange = Exchange::new(down, &mut up, terms, Progress::new(Some(sent.now)));
         let reply = run(&mut exchange, sent, &lease).await;
         match reply {

@@ -545,6 +545,16 @@ mod tests {
         Ok(all.shown.len())
     }
 
+    /// With what it is spawned with it takes less than 1 KiB, above which the allocator is slower.
+    #[test]
+    fn a_request_is_small() {
+        fn size<'a, F>(_: impl FnOnce(&'a mut Parcel, bool, &'a dyn Services) -> F) -> usize {
+            size_of::<F>()
+        }
+        let size = size(Parcel::send);
+        assert!(size <= 400, "{size}");
+    }
+
     #[test]
     fn what_a_request_may_have_is_bounded_but_one_event_is_always_sent() {
         assert_eq!(gathered(30, &[10, 10, 10]), Ok(3));
