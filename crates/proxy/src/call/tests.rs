@@ -235,5 +235,5 @@ fn a_call_is_small() {
         size_of::<F>()
     }
     let sizes = (of_call(Sending::run), of_sending(send));
-    assert!(sizes.0 <= 260 && sizes.1 <= 900, "{sizes:?}");
+    assert!(sizes.0 <= 240 && sizes.1 <= 904, "{sizes:?}");
 }
