@@ -1,5 +1,5 @@
-//! For tests and benchmarks: doors from YAML, and a worker whose clock stands still while anything
-//! can go on. Other systems are what a test says.
+//! For tests: doors from YAML, and a worker whose clock stands still while anything can go on.
+//! Other systems are what a test says.
 
 use std::cell::{Cell, RefCell};
 use std::path::PathBuf;
@@ -7,7 +7,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use component::access::{AccessNodes, Admitted, Door, DoorContext, RequestHead, TicketTarget};
 use component::definition::Surroundings;
 use component::evaluation::Evaluation;
@@ -25,27 +24,13 @@ pub(crate) const START: u64 = 1_800_000_000;
 
 /// Reads the values of `ways` and `auth`, or tells every problem as `CODE message`.
 pub(crate) fn door(yaml: &str, states: &States) -> Result<Arc<dyn Door>, Vec<String>> {
-    door_with_files(yaml, &[], states)
-}
-
-/// The same where these files are, by name.
-pub(crate) fn door_with_files(
-    yaml: &str,
-    files: &[(&str, &str)],
-    states: &States,
-) -> Result<Arc<dyn Door>, Vec<String>> {
-    let file = |name: &str| {
-        let found = files.iter().find(|(it, _)| *it == name);
-        let (_, text) = found.ok_or_else(|| format!("{name} is not there"))?;
-        Ok(Bytes::copy_from_slice(text.as_bytes()))
-    };
     let (mut sources, mut report) = (Sources::default(), Report::default());
     let source = sources
         .add("test.yaml", yaml.as_bytes(), &mut report)
         .unwrap();
     let node = config::parse(&sources, source, &mut report).remove(0);
     let surroundings = Surroundings {
-        files: &|_, name| file(name),
+        files: &|_, name| Err(format!("{name} is not there")),
         folder: &|_| PathBuf::new(),
         states,
     };
@@ -54,7 +39,7 @@ pub(crate) fn door_with_files(
         deny: node.get("deny"),
         identity: node.get("identity"),
     };
-    let ways = (crate::DEFINITION.build)(nodes, &surroundings, &mut report);
+    let ways = crate::ways::build(nodes, &surroundings, &mut report);
     let mut context = DoorContext {
         report: &mut report,
         name: "flow test",
