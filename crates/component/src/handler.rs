@@ -127,7 +127,7 @@ pub struct Call<'a> {
     pub body_max: Option<u64>,
     /// Whether only the status and the beginning of the body matter: a body that is larger than
     /// `body_max`, or that breaks off, is cut there and is no failure. The header fields of a 2xx
-    /// are not kept, and one that comes before the whole request has gone out is a failure.
+    /// reply are not kept. A 2xx that arrives before the whole request was sent is a failure.
     pub truncates: bool,
     /// What logs call the step that sends it.
     pub step: &'a str,

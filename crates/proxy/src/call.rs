@@ -18,7 +18,7 @@ use net::deadline::Deadline;
 use tokio::time::Instant;
 
 use crate::background;
-use crate::client::rescue;
+use crate::client::{door, rescue};
 use crate::memory;
 use crate::relay::collect::Collector;
 use crate::relay::failure::{Break, Failure};
@@ -86,7 +86,7 @@ impl Services for Caller {
         // Nothing of the call is made before its place is there: it would be copied there.
         Box::pin(async move {
             let target = self.forwards.get(call.plan, &self.worker.upstreams);
-            Sending::new(&self.worker, target).run(&call).await
+            OutboundCall::new(&self.worker, target).run(&call).await
         })
     }
 
@@ -157,15 +157,15 @@ impl Services for Caller {
     }
 }
 
-/// What a call is sent with.
-pub(crate) struct Sending<'a> {
+/// A call of a step to a system, with its deadline.
+pub(crate) struct OutboundCall<'a> {
     worker: &'a Rc<Worker>,
     deadline: Deadline,
     settings: Rc<Settings>,
     target: Rc<ForwardTarget>,
 }
 
-impl<'a> Sending<'a> {
+impl<'a> OutboundCall<'a> {
     pub fn new(worker: &'a Rc<Worker>, target: Rc<ForwardTarget>) -> Self {
         Self {
             worker,
@@ -206,8 +206,8 @@ impl<'a> Sending<'a> {
             now,
         };
         // Boxed separately: the allocator is slower above 1 KiB (decision 0066).
-        let sending = Box::pin(send(&mut collector, order));
-        let outcome = sending.await.map_err(fault)?;
+        let sent = Box::pin(send(&mut collector, order));
+        let outcome = sent.await.map_err(fault)?;
         let relayed = match outcome {
             Outcome::Relayed(relayed) => relayed,
             // Neither was asked for.
@@ -215,7 +215,7 @@ impl<'a> Sending<'a> {
                 return Err(broken(&"it goes on"));
             }
         };
-        if truncates && !collector.is_sent && (200..300).contains(&collector.status) {
+        if truncates && !collector.is_sent && door::is_success(collector.status) {
             // Nothing but the status counts, and it speaks of a request that has not come whole.
             let detail = "the back end answered before it had got the whole request";
             return Err(Fault::new(Kind::Connection, Origin::Upstream, detail));

@@ -93,8 +93,8 @@ impl Route {
     }
 }
 
-/// Forward targets by plan, each made when it is first used. The keys are addresses of the engine's
-/// own, so that they need no hash that resists attacks.
+/// Forward targets by plan, each made when it is first used. The keys are pointers, which no
+/// client chooses, so the faster hash of `hashbrown` will do.
 #[derive(Default)]
 pub(crate) struct ForwardTargets(RefCell<HashMap<*const ForwardPlan, Rc<ForwardTarget>>>);
 

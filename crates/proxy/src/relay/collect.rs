@@ -19,6 +19,7 @@ use super::failure::ClientGone;
 use super::{
     ClientWatch, Content, Download, Downstream, ReplyHead, Requester, Sink, Source, Waiting,
 };
+use crate::client::door;
 use crate::upstream::request_head::Outgoing;
 use crate::worker::Worker;
 
@@ -202,7 +203,7 @@ impl Downstream for Collector<'_> {
         _: &ForwardPlan,
     ) -> Result<Download, ClientGone> {
         self.status = head.status;
-        if !self.truncates || !(200..300).contains(&head.status) {
+        if !self.truncates || !door::is_success(head.status) {
             self.headers = head.fields.to_owned();
         }
         if let Framing::Length(length) = head.framing {

@@ -282,7 +282,7 @@ fn begin_http1<D: Requester>(
     Http1Upstream::begin(connection, head, is_chunked, worker.take_reply_head())
 }
 
-/// Runs an exchange over a connection of its own.
+/// Sends the request over an HTTP/1.1 connection and relays its reply.
 ///
 /// No `async fn`, which would have room for the lease twice.
 fn over_http1<D: Requester>(

@@ -13,7 +13,7 @@ use message::{Body, Headers, Method, Request};
 
 use tokio::time::Instant;
 
-use crate::call::Sending;
+use crate::call::OutboundCall;
 use crate::upstream::request_head::ForwardTarget;
 use crate::worker::Worker;
 
@@ -121,7 +121,7 @@ impl Checker {
         // Connections to addresses that are gone shall not speak for the endpoint.
         self.target.upstream.prune(Instant::now());
         let call = Call::new(&self.target.plan, &request, "health check");
-        let sending = Sending::new(&self.worker, Rc::clone(&self.target));
+        let sending = OutboundCall::new(&self.worker, Rc::clone(&self.target));
         let reply = tokio::time::timeout(self.check.timeout, sending.run(&call)).await;
         let Ok(Ok(reply)) = reply else {
             // The call may have been dropped anywhere: the next one goes over a new connection, so

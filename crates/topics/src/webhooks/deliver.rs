@@ -14,7 +14,7 @@ use steps::store::StoreWriter;
 use super::attempts::{Attempt, WebhookId, redacted};
 use super::machine::{DeadLetterReason, Outcome, Span};
 use super::plan::{EndpointPlan, Outgoing};
-use super::post::{Building, Post};
+use super::post::{Post, RequestBuild};
 use super::reports::DeadLetters;
 use super::times::now_ms;
 use super::view::{Shown, ViewPlan, Viewer};
@@ -353,8 +353,8 @@ async fn send(plan: &EndpointPlan, post: &Post, services: &dyn Services) -> Repo
     let (report, secrets) = match plan.outgoing(services) {
         Ok(outgoing) => {
             let request = match post.request(plan, at_ms / 1000, &outgoing) {
-                Building::Ready(request) => request,
-                Building::Pending(building) => building.await,
+                RequestBuild::Ready(request) => request,
+                RequestBuild::Pending(building) => building.await,
             };
             // The call ends with its deadline. Dropped here it could not say what has come until
             // then.

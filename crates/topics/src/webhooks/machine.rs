@@ -687,7 +687,8 @@ impl Machine {
         }
     }
 
-    /// Takes what has come of an action. `random` is from 0 to 1; a delivery makes no use of it.
+    /// Takes the outcome of an action. `random`, from 0 to 1, is the jitter of a back-off, which
+    /// [`Outcome::Delivered`] has none of.
     pub fn finished(&mut self, number: u64, outcome: Outcome, now: Now, random: f64) {
         let Some(at) = self.flights.iter().position(|it| it.number == number) else {
             return;

@@ -109,7 +109,7 @@ pub(super) async fn probe(
 
 /// A request that is being built. Boxed to keep the task of a delivery small: it is copied when it
 /// is spawned.
-pub(super) enum Building<'a> {
+pub(super) enum RequestBuild<'a> {
     Ready(Box<Request>),
     /// It is signed together with others.
     Pending(LocalFuture<'a, Box<Request>>),
@@ -298,17 +298,17 @@ impl Post {
         plan: &'a EndpointPlan,
         seconds: u64,
         outgoing: &'a Outgoing,
-    ) -> Building<'a> {
+    ) -> RequestBuild<'a> {
         if !self.is_batched(plan, outgoing) {
             let building = pin!(self.build(plan, seconds, outgoing));
             if let Poll::Ready(request) = building.poll(&mut Context::from_waker(Waker::noop())) {
-                return Building::Ready(Box::new(request));
+                return RequestBuild::Ready(Box::new(request));
             }
             debug_assert!(false, "only a signature of a batch is waited for");
         }
         // Made where it is awaited: captured, it would take its memory twice.
         let built = async move { Box::new(self.build(plan, seconds, outgoing).await) };
-        Building::Pending(Box::pin(built))
+        RequestBuild::Pending(Box::pin(built))
     }
 
     /// Whether it is signed together with others.
