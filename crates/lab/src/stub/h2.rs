@@ -16,11 +16,13 @@ const WINDOW: u32 = 1024 * 1024;
 const CONNECTION_WINDOW: u32 = 64 * 1024 * 1024;
 const STREAMS_MAX: u32 = 100_000;
 
+/// A socket, with TLS or without: as one type, or there would be two copies of a whole server.
+pub(super) trait Io: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Io for S {}
+
 /// Answers requests until the client goes.
-pub(super) async fn serve<S>(stream: S, options: &Arc<Options>) -> io::Result<()>
-where
-    S: AsyncRead + AsyncWrite + Unpin,
-{
+pub(super) async fn serve(stream: Box<dyn Io>, options: &Arc<Options>) -> io::Result<()> {
     let mut connection = ::h2::server::Builder::new()
         .initial_window_size(WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)

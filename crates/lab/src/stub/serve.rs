@@ -132,13 +132,13 @@ impl Service for Options {
         let options = &self;
         let Some(acceptor) = &options.tls else {
             return match options.clear_h2 {
-                true => h2::serve(stream, options).await,
+                true => h2::serve(Box::new(stream), options).await,
                 false => h1::serve(stream, options).await,
             };
         };
         let stream = timeout(HANDSHAKE_MAX, acceptor.accept(stream)).await??;
         match stream.get_ref().1.alpn_protocol() {
-            Some(b"h2") => h2::serve(stream, options).await,
+            Some(b"h2") => h2::serve(Box::new(stream), options).await,
             _ => h1::serve(stream, options).await,
         }
     }

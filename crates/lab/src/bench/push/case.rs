@@ -135,7 +135,7 @@ pub(crate) const SCENARIOS: [(&str, &str); 8] = [
     ("websub", "10,000 subscribers of a WebSub hub"),
     (
         "disturbed",
-        "One endpoint that hangs and one that answers 500, beside others",
+        "One endpoint that hangs, one that answers 500 and one that flaps, beside others",
     ),
     ("tls", "Webhooks over TLS"),
     (

@@ -142,7 +142,11 @@ fn endpoints(text: &mut String, place: &Place<'_>, topic: usize) {
         );
     }
     let failing = place.failing.filter(|_| topic == 1);
-    for (name, query) in [("hangs", "hang"), ("fails", "status=500")] {
+    for (name, query) in [
+        ("hangs", "hang"),
+        ("fails", "status=500"),
+        ("flaps", "flap=2s"),
+    ] {
         let Some(address) = failing else { break };
         // They are tried all the time, or a short sample would see nothing of them.
         let _ = writeln!(
@@ -242,8 +246,9 @@ mod tests {
             failing: Some("127.0.0.1:3".parse().unwrap()),
             ..place(&case)
         });
-        assert_eq!(text.matches("127.0.0.1:3/").count(), 2, "{text}");
+        assert_eq!(text.matches("127.0.0.1:3/").count(), 3, "{text}");
         assert!(text.contains("127.0.0.1:3/hangs?hang\""), "{text}");
         assert!(text.contains("127.0.0.1:3/fails?status=500\""), "{text}");
+        assert!(text.contains("127.0.0.1:3/flaps?flap=2s\""), "{text}");
     }
 }

@@ -92,8 +92,9 @@ const METHOD: &str = "<p>The system under test has one core; publishers and the 
     are the <em>errors</em>, and publications that were refused.</p>\n\
     <p><em>Floor</em> is a loop that sends the same bodies over kept connections, one for each \
     endpoint, and signs them where they are signed. It keeps nothing, and so nothing is on a disk \
-    before it is sent. <em>Disturbed</em> is Intertie with two endpoints more, one that hangs and \
-    one that answers 500; the figures are those of the others.</p>\n\
+    before it is sent. <em>Disturbed</em> is Intertie with three endpoints more: one that hangs, \
+    one that answers 500, and one that is down every other two seconds; the figures are those of \
+    the others.</p>\n\
     <p><em>Svix</em> is the open-source server of Svix with queue and cache in memory. The CPU \
     time is that of the server alone: its PostgreSQL, which does not wait for its disk, runs on \
     the core of the load. It promises no order within an endpoint, and so what is out of order is \

@@ -36,7 +36,7 @@ pub(super) const AUTHORITY: &str = "ca.pem";
 #[serde(rename_all = "lowercase")]
 pub(crate) enum System {
     Intertie,
-    /// Intertie with one endpoint more that hangs and one that answers 500.
+    /// Intertie with three endpoints more: one hangs, one answers 500, one flaps.
     Disturbed,
     /// Another build of Intertie, named in INTERTIE_BASELINE: what a change has cost.
     Baseline,
