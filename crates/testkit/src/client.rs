@@ -91,7 +91,7 @@ impl RawClient {
     pub fn stays_silent(&mut self, time: Duration) -> bool {
         self.set_patience(time);
         let silent = self.reader.waiting.is_empty()
-            && matches!(self.reader.source.read(&mut [0]), Err(error) if is_timeout(&error));
+            && matches!(self.reader.source.peek(&mut [0]), Err(error) if is_timeout(&error));
         self.set_patience(PATIENCE);
         silent
     }

@@ -70,10 +70,11 @@ impl Driver {
         self.shared.engine.borrow().unfinished(rest)
     }
 
-    /// The number of the suspicion while a sign of life is awaited (`Link::suspect`).
+    /// The number of the suspicion while a sign of life is awaited: a reply is overdue
+    /// (`Link::suspect`), or a stream was given up for which nothing had come.
     pub fn suspicion(&self) -> Option<u32> {
         let shared = &self.shared;
-        shared.is_suspected.get().then(|| shared.suspicions.get())
+        shared.is_asked().then(|| shared.suspicions.get())
     }
 
     /// Why the connection has failed, if it has.
@@ -189,6 +190,8 @@ impl Driver {
     }
 
     fn receive(&mut self) {
+        let arrivals = &self.shared.arrivals;
+        arrivals.set(arrivals.get().wrapping_add(1));
         let mut engine = self.shared.engine.borrow_mut();
         let input = &mut self.connection.input;
         let frames = engine.frames();

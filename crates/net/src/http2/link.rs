@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
 
 use message::Field;
 
@@ -42,10 +43,15 @@ pub(super) struct Shared {
     pub is_closed: Cell<bool>,
     /// Whether no stream will be opened any more, so that the last one's end is the connection's.
     pub is_going: Cell<bool>,
-    /// Whether the other side is asked for a sign of life.
+    /// Whether the other side is asked for a sign of life, and no stream is opened meanwhile.
     pub is_suspected: Cell<bool>,
+    /// Since when a sign of life is awaited that a stream has given up waiting for, while streams
+    /// are opened as ever.
+    pub probed_at: Cell<Option<Instant>>,
     /// How often it was asked.
     pub suspicions: Cell<u32>,
+    /// How often something has arrived; it wraps around.
+    pub arrivals: Cell<u32>,
     /// How many writes the socket has taken.
     pub writes: Cell<u64>,
     /// Called when a stream may be opened, and when none will be any more.
@@ -85,7 +91,13 @@ impl Hasher for ById {
 pub struct Stream {
     shared: Rc<Shared>,
     id: StreamId,
+    /// [`Shared::arrivals`] when it was opened.
+    arrivals: u32,
 }
+
+/// How long a link may be asked for a sign of life before another stream that is given up on it
+/// makes it a suspected one.
+const PROBE_TIME: Duration = Duration::from_secs(1);
 
 /// What has been written to the socket so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -114,7 +126,9 @@ impl Link {
             is_closed: Cell::new(false),
             is_going: Cell::new(false),
             is_suspected: Cell::new(false),
+            probed_at: Cell::new(None),
             suspicions: Cell::new(0),
+            arrivals: Cell::new(0),
             writes: Cell::new(0),
             observer,
         });
@@ -258,13 +272,11 @@ impl Link {
     /// on. The driver's owner bounds the time ([`Driver::suspicion`]).
     pub fn suspect(&self) {
         let shared = &self.0;
-        if shared.is_server || shared.is_closed.get() || shared.is_suspected.replace(true) {
+        if shared.is_server || shared.is_closed.get() || shared.is_suspected.get() {
             return;
         }
-        shared.suspicions.set(shared.suspicions.get() + 1);
-        // When an answer is under way already, it will do.
-        shared.engine.borrow_mut().ping(*b"suspect?");
-        shared.wake_driver();
+        shared.ask_for_sign_of_life();
+        shared.is_suspected.set(true);
         // Those who wait for a stream of this connection need another one.
         shared.observer.capacity_changed();
     }
@@ -315,8 +327,40 @@ impl Shared {
 
     /// The other side has given a sign of life.
     pub fn clear_suspicion(&self) {
+        self.probed_at.set(None);
         if self.is_suspected.replace(false) {
             self.observer.capacity_changed();
+        }
+    }
+
+    /// Whether a sign of life is awaited.
+    pub fn is_asked(&self) -> bool {
+        self.is_suspected.get() || self.probed_at.get().is_some()
+    }
+
+    /// Sends a PING, unless the answer to one is awaited already.
+    fn ask_for_sign_of_life(&self) {
+        if self.is_asked() {
+            return;
+        }
+        self.suspicions.set(self.suspicions.get() + 1);
+        self.engine.borrow_mut().ping(*b"suspect?");
+        self.wake_driver();
+    }
+
+    /// A stream was given up and nothing at all has arrived since it was opened: whoever waited
+    /// was impatient, or the connection is dead, which nobody else would find out who is as
+    /// impatient. Streams are opened as ever for a while, for most of those who leave early do so
+    /// for reasons of their own.
+    #[cold]
+    fn probe(shared: &Rc<Self>) {
+        match shared.probed_at.get() {
+            None => {
+                shared.ask_for_sign_of_life();
+                shared.probed_at.set(Some(Instant::now()));
+            }
+            Some(at) if at.elapsed() >= PROBE_TIME => Link(Rc::clone(shared)).suspect(),
+            Some(_) => {}
         }
     }
 
@@ -339,6 +383,7 @@ impl Stream {
         Self {
             shared: Rc::clone(shared),
             id,
+            arrivals: shared.arrivals.get(),
         }
     }
 
@@ -488,6 +533,11 @@ impl Drop for Stream {
         // An idle connection may have to end, which is the driver's owner's to know.
         if has_more || is_idle {
             self.shared.wake_driver();
+        }
+        let shared = &self.shared;
+        let is_silent = shared.arrivals.get() == self.arrivals;
+        if is_silent && !shared.is_server && !shared.is_closed.get() {
+            Shared::probe(shared);
         }
         self.shared.observer.stream_ended();
     }

@@ -148,6 +148,52 @@ fn a_suspected_link_takes_no_streams_until_something_comes() {
 }
 
 #[test]
+fn a_stream_that_is_given_up_before_anything_came_has_the_link_asked_for_a_sign_of_life() {
+    run(async {
+        let (mut server, link, mut driver, _queue) = raw().await;
+        // The server's settings are something that arrives.
+        let ping = frame(PING, 0, 0, b"settled?");
+        server.write_all(&ping).await.unwrap();
+        beside(&mut driver, read_until(&mut server, PING)).await;
+        let stream = link.open(LINE, [], true).unwrap();
+        beside(&mut driver, read_until(&mut server, HEADERS)).await;
+        drop(stream);
+        // Others may go on meanwhile: most of those who leave early are impatient.
+        assert!(driver.suspicion() == Some(1) && link.may_open().is_ok());
+        let ping = beside(&mut driver, read_until(&mut server, PING)).await;
+        let again = link.open(LINE, [], true).unwrap();
+        drop(again);
+        assert!(driver.suspicion() == Some(1) && link.may_open().is_ok());
+        server.write_all(&frame(PING, 1, 0, &ping)).await.unwrap();
+        let well = poll_fn(|context| {
+            let _ = driver.poll_next(context);
+            match driver.suspicion() {
+                None => Poll::Ready(()),
+                Some(_) => Poll::Pending,
+            }
+        });
+        well.await;
+    });
+}
+
+#[test]
+fn a_stream_that_is_given_up_behind_others_replies_asks_nothing() {
+    run(async {
+        let (mut server, link, mut driver, _queue) = raw().await;
+        let (given_up, answered) = (link.open(LINE, [], true), link.open(LINE, [], true));
+        let (given_up, answered) = (given_up.unwrap(), answered.unwrap());
+        server
+            .write_all(&frame(HEADERS, 5, 3, b"\x88"))
+            .await
+            .unwrap();
+        let head = beside(&mut driver, poll_fn(|context| answered.poll_head(context)));
+        assert_eq!(head.await.unwrap().status(), 200);
+        drop((given_up, answered));
+        assert_eq!(driver.suspicion(), None);
+    });
+}
+
+#[test]
 fn a_link_whose_server_goes_away_tells_so_at_once_and_ends_with_its_last_stream() {
     run(async {
         let (mut server, link, driver, queue) = raw().await;

@@ -206,6 +206,57 @@ fn after_one_slow_reply_a_silent_connection_is_left_and_a_live_one_is_kept() {
     }
 }
 
+/// Who gives up before the back end's own time is over.
+#[derive(Clone, Copy, Debug)]
+enum Impatient {
+    Step,
+    Route,
+    Client,
+}
+
+#[test]
+fn a_silent_connection_is_left_however_early_requests_are_given_up_and_a_live_one_is_kept() {
+    for impatient in [Impatient::Step, Impatient::Route, Impatient::Client] {
+        for is_silent in [true, false] {
+            let port = back_end(move |asked| match (asked.connection, asked.is_ping) {
+                (0, true) if is_silent => Vec::new(),
+                (_, true) => pong(),
+                (0, false) if is_silent || asked.request == 1 => Vec::new(),
+                (_, false) => reply(&asked),
+            });
+            let time = Duration::from_millis(300);
+            let plan = move |plan: &mut ForwardPlan| {
+                *plan = plan_to(port);
+                plan.timeouts.response = None;
+                plan.timeouts.total = matches!(impatient, Impatient::Route).then_some(time);
+            };
+            let proxy = match impatient {
+                Impatient::Step => {
+                    let mut forward = plan_to(port);
+                    plan(&mut forward);
+                    let calling = StepCall::new(Arc::new(forward));
+                    Proxy::handle(calling.giving_up_after(Some(time)))
+                }
+                _ => Proxy::forward(1, plan, |_| {}),
+            };
+            let try_once = || {
+                let mut client = proxy.client();
+                client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n");
+                match impatient {
+                    Impatient::Client => (!client.stays_silent(time)).then(|| client.response()),
+                    _ => Some(client.response()),
+                }
+            };
+            let status = try_once().map_or(504, |it| it.status);
+            assert_eq!(status, 504, "{impatient:?}");
+            let expected = if is_silent { "1" } else { "0" };
+            wait_until("a connection that answers is used", || {
+                try_once().is_some_and(|it| it.status == 200 && it.text() == expected)
+            });
+        }
+    }
+}
+
 #[test]
 fn a_reply_with_too_many_fields_is_502_and_harms_no_other() {
     let fields = |status: &[u8], count| [status, &b"\x00\x01x\x01y".repeat(count)].concat();
