@@ -2,7 +2,10 @@
 
 use std::rc::Rc;
 
+use config::{Code, Report, Span, Spanned};
 use message::{Fault, Kind, Of};
+use schemars::JsonSchema;
+use serde::Deserialize;
 
 use crate::block::Block;
 use crate::exchange::Exchange;
@@ -57,6 +60,63 @@ impl Matcher {
             (Self::Type(name), Of::Type(names)) => names.0 == *name,
             _ => false,
         }
+    }
+}
+
+/// The name of a kind of failure, or a status, as it stands in a list of a file.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(untagged)]
+#[schemars(inline)]
+pub enum FailureName {
+    /// A status.
+    Status(u16),
+    /// A name.
+    Name(String),
+}
+
+impl Matcher {
+    /// Reads a name of a file. What is none is reported under `code`; a type that looks like a
+    /// misspelt kind is warned of.
+    pub fn read(name: &str, span: Span, code: Code, report: &mut Report) -> Option<Self> {
+        let matcher = Self::of_name(name).filter(|_| !name.is_empty());
+        match &matcher {
+            Some(Self::Type(name)) => {
+                let known = Kind::NAMED.map(Kind::name);
+                let known = known.into_iter().chain(["any", "4xx", "5xx"]);
+                if let Some(near) = config::suggest(name, known) {
+                    let message = format!("`{name}` looks like a misspelt kind of failure");
+                    let diagnostic = report.warning(code, span, message);
+                    diagnostic.hint(format!("did you mean `{near}`?"));
+                }
+            }
+            Some(_) => {}
+            None => {
+                let hint = "a kind such as `timeout`, `4xx`, a status, a type that the flow \
+                            raises, `any`";
+                let diagnostic = report.error(code, span, "this is no kind of failure");
+                diagnostic.hint(hint);
+            }
+        }
+        matcher
+    }
+
+    /// Reads a list of a file. Every problem is reported under `code`; an empty list is one.
+    pub fn read_list(
+        names: &Spanned<Vec<FailureName>>,
+        code: Code,
+        report: &mut Report,
+    ) -> Vec<Self> {
+        if names.value.is_empty() {
+            let diagnostic = report.error(code, names.span, "no failure is named");
+            diagnostic.hint("leave it out, or write `[any]`");
+        }
+        let names_read = names.value.iter().filter_map(|name| match name {
+            FailureName::Status(status) => {
+                Self::read(&status.to_string(), names.span, code, report)
+            }
+            FailureName::Name(name) => Self::read(name, names.span, code, report),
+        });
+        names_read.collect()
     }
 }
 

@@ -32,12 +32,29 @@ pub trait Started: Send + Sync {
     }
 }
 
-/// Why a message is not done with, when it is not: its flow has failed, or replied with an error.
+/// Whether a flow has succeeded with a message: it has neither failed nor replied with an error.
+/// What counts as a failure is decided here for all sources.
+pub fn has_succeeded(result: &Result<Reply, Fault>) -> bool {
+    result.as_ref().is_ok_and(|reply| reply.status < 400)
+}
+
+/// The reply of a flow that has succeeded.
+///
+/// # Errors
+/// The failure; an error reply is a failure with its status.
+pub fn success(result: Result<Reply, Fault>) -> Result<Reply, Fault> {
+    result.and_then(|reply| match reply.status < 400 {
+        true => Ok(reply),
+        false => Err(Fault::of_status(reply.status)),
+    })
+}
+
+/// Why a flow has not succeeded with a message, for people, when it has not.
 pub fn failure(result: &Result<Reply, Fault>) -> Option<String> {
     match result {
-        Ok(reply) if reply.status < 400 => None,
+        _ if has_succeeded(result) => None,
         Ok(reply) => Some(format!("the flow replied with status {}", reply.status)),
-        Err(fault) => Some(fault.detail.to_string()),
+        Err(fault) => Some(format!("{}: {}", fault.name(), fault.detail)),
     }
 }
 

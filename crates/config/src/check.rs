@@ -26,6 +26,8 @@ const KEYWORDS: &[&str] = &[
     "enum",
     "examples",
     "format",
+    "formatMaximum",
+    "formatMinimum",
     "items",
     "maxItems",
     "maxLength",
@@ -42,6 +44,7 @@ const KEYWORDS: &[&str] = &[
     "title",
     "type",
     "uniqueItems",
+    "x-renamed",
 ];
 
 /// Checks a tree against a JSON Schema of the kind [`crate::schema_for`] makes. True when it fits;
@@ -186,6 +189,10 @@ impl Walk<'_> {
                 let hint = format!("say which unit: `{0}B` or `{0}KiB`", number.text());
                 (codes::BAD_SIZE, Some(hint))
             }
+            (Value::Number(number), "percentage") => {
+                let hint = format!("write `{}%`", number.text());
+                (codes::BAD_PERCENTAGE, Some(hint))
+            }
             (Value::Number(number), _) if expected.contains("a string") => (
                 codes::WRONG_TYPE,
                 Some(format!("put it in quotes: \"{}\"", number.text())),
@@ -235,13 +242,17 @@ impl Walk<'_> {
             .get("format")
             .and_then(Json::as_str)
             .unwrap_or_default();
-        if let Some(Err(message)) = units::check_format(format, text) {
-            let code = if format == "duration" {
-                codes::BAD_DURATION
-            } else {
-                codes::BAD_SIZE
-            };
-            self.report.error(code, span, message);
+        match units::read_format(format, text) {
+            Some(Ok(value)) => self.format_range(span, value, text, schema),
+            Some(Err(message)) => {
+                let code = match format {
+                    "duration" => codes::BAD_DURATION,
+                    "percentage" => codes::BAD_PERCENTAGE,
+                    _ => codes::BAD_SIZE,
+                };
+                self.report.error(code, span, message);
+            }
+            None => {}
         }
         let length = text.chars().count() as u64;
         self.bound(
@@ -251,6 +262,24 @@ impl Walk<'_> {
             ("minLength", "maxLength"),
             "characters",
         );
+    }
+
+    /// Bounds of a duration, a size or a percentage: `formatMinimum` and `formatMaximum`, which are
+    /// the words of ajv-formats for what JSON Schema has for numbers only.
+    fn format_range(&mut self, span: Span, value: f64, text: &str, schema: &Map<String, Json>) {
+        let format = schema.get("format").and_then(Json::as_str);
+        let bound = |key| {
+            let text = schema.get(key).and_then(Json::as_str)?;
+            let value = units::read_format(format.unwrap_or_default(), text)?.ok()?;
+            Some((value, text))
+        };
+        let (least, most) = (bound("formatMinimum"), bound("formatMaximum"));
+        let is_below = least.is_some_and(|(least, _)| value < least);
+        let is_above = most.is_some_and(|(most, _)| value > most);
+        if let (true, Some((_, least)), Some((_, most))) = (is_below || is_above, least, most) {
+            let message = format!("`{text}` is not from {least} to {most}");
+            self.report.error(codes::OUT_OF_RANGE, span, message);
+        }
     }
 
     fn range(&mut self, span: Span, value: f64, text: &str, schema: &Map<String, Json>) {
@@ -311,7 +340,7 @@ impl Walk<'_> {
         for entry in entries {
             match (known.get(&entry.key), schema.get("additionalProperties")) {
                 (Some(schema), _) => self.node(&entry.value, schema),
-                (None, Some(Json::Bool(false))) => self.unknown_key(entry, known),
+                (None, Some(Json::Bool(false))) => self.unknown_key(entry, known, schema),
                 (None, Some(others)) => self.node(&entry.value, others),
                 (None, None) => {}
             }
@@ -324,9 +353,16 @@ impl Walk<'_> {
         }
     }
 
-    fn unknown_key(&mut self, entry: &Entry, known: &Map<String, Json>) {
+    fn unknown_key(
+        &mut self,
+        entry: &Entry,
+        known: &Map<String, Json>,
+        schema: &Map<String, Json>,
+    ) {
         let names = || known.keys().map(String::as_str);
+        let renamed = schema.get("x-renamed").and_then(|it| it.get(&entry.key));
         let hint = match suggest(&entry.key, names()) {
+            _ if let Some(Json::String(name)) = renamed => format!("it is called `{name}` now"),
             Some(near) => format!("did you mean `{near}`?"),
             None if known.is_empty() => "nothing may stand here".to_owned(),
             None => format!("known here: {}", names().collect::<Vec<_>>().join(", ")),
@@ -438,6 +474,7 @@ fn type_words(schemas: &[&Map<String, Json>]) -> String {
             let word = match (name, format) {
                 ("string", "duration") => "a duration such as `5s`",
                 ("string", "byte-size") => "a size such as `1MiB`",
+                ("string", "percentage") => "a percentage such as `20%`",
                 ("string", _) => "a string",
                 ("integer", _) => "an integer",
                 ("number", _) => "a number",

@@ -60,6 +60,7 @@ codes! {
     BAD_DURATION = "IT0116", "not a duration";
     BAD_SIZE = "IT0117", "not a size";
     BAD_VALUE = "IT0118", "a value that cannot be used";
+    BAD_PERCENTAGE = "IT0119", "not a percentage";
     ENV_UNDECLARED = "IT0120", "an environment name that is not declared";
     SECRET_UNDECLARED = "IT0121", "a secret that is not declared";
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde::de::value::{StrDeserializer, StringDeserializer};
+use serde::de::value::{SeqDeserializer, StrDeserializer, StringDeserializer};
 use serde::de::{
     DeserializeOwned, DeserializeSeed, Deserializer, EnumAccess, Error as _, IntoDeserializer,
     MapAccess, SeqAccess, VariantAccess, Visitor,
@@ -83,10 +83,7 @@ impl<'de> Deserializer<'de> for NodeDeserializer<'_> {
             },
             Value::String(text) => visitor.visit_str(text),
             Value::Sequence(items) => visitor.visit_seq(Items(items.iter())),
-            Value::Mapping(entries) => visitor.visit_map(Entries {
-                entries: entries.iter(),
-                value: None,
-            }),
+            Value::Mapping(entries) => visitor.visit_map(Entries::of(entries)),
         };
         result.map_err(|error| error.at(self.0.span))
     }
@@ -106,19 +103,30 @@ impl<'de> Deserializer<'de> for NodeDeserializer<'_> {
         visitor.visit_newtype_struct(self)
     }
 
+    /// Only from a mapping: what a sequence would need is code for each of hundreds of structs.
     fn deserialize_struct<V: Visitor<'de>>(
         self,
-        name: &'static str,
+        _: &'static str,
         _: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, DecodeError> {
-        if name == spanned::NAME {
-            return visitor.visit_seq(Place {
-                node: self.0,
-                next: 0,
-            });
+        let result = match &self.0.value {
+            Value::Mapping(entries) => visitor.visit_map(Entries::of(entries)),
+            _ => Err(DecodeError::custom("expected a mapping")),
+        };
+        result.map_err(|error| error.at(self.0.span))
+    }
+
+    fn deserialize_tuple_struct<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        _: usize,
+        visitor: V,
+    ) -> Result<V::Value, DecodeError> {
+        match name {
+            spanned::NAME => visitor.visit_enum(WithSpan(self.0)),
+            _ => self.deserialize_any(visitor),
         }
-        self.deserialize_any(visitor)
     }
 
     fn deserialize_enum<V: Visitor<'de>>(
@@ -146,7 +154,7 @@ impl<'de> Deserializer<'de> for NodeDeserializer<'_> {
 
     serde::forward_to_deserialize_any! {
         bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit
-        unit_struct seq tuple tuple_struct map identifier ignored_any
+        unit_struct seq tuple map identifier ignored_any
     }
 }
 
@@ -169,6 +177,15 @@ impl<'de> SeqAccess<'de> for Items<'_> {
 struct Entries<'a> {
     entries: std::slice::Iter<'a, Entry>,
     value: Option<&'a Node>,
+}
+
+impl<'a> Entries<'a> {
+    fn of(entries: &'a [Entry]) -> Self {
+        Self {
+            entries: entries.iter(),
+            value: None,
+        }
+    }
 }
 
 impl<'de> MapAccess<'de> for Entries<'_> {
@@ -199,29 +216,21 @@ impl<'de> MapAccess<'de> for Entries<'_> {
     }
 }
 
-/// The parts of a [`crate::Spanned`]: source, start, end, value.
-struct Place<'a> {
-    node: &'a Node,
-    next: usize,
-}
+/// A [`crate::Spanned`]: the name of the variant is the place, its content the value.
+struct WithSpan<'a>(&'a Node);
 
-impl<'de> SeqAccess<'de> for Place<'_> {
+impl<'de, 'a> EnumAccess<'de> for WithSpan<'a> {
     type Error = DecodeError;
+    type Variant = VariantValue<'a>;
 
-    fn next_element_seed<T: DeserializeSeed<'de>>(
-        &mut self,
-        seed: T,
-    ) -> Result<Option<T::Value>, DecodeError> {
-        let Span { source, start, end } = self.node.span;
-        let part = self.next;
-        self.next += 1;
-        match part {
-            0 => seed.deserialize(source.0.into_deserializer()).map(Some),
-            1 => seed.deserialize(start.into_deserializer()).map(Some),
-            2 => seed.deserialize(end.into_deserializer()).map(Some),
-            3 => seed.deserialize(NodeDeserializer(self.node)).map(Some),
-            _ => Ok(None),
-        }
+    fn variant_seed<V: DeserializeSeed<'de>>(
+        self,
+        seed: V,
+    ) -> Result<(V::Value, VariantValue<'a>), DecodeError> {
+        let Span { source, start, end } = self.0.span;
+        let parts = [u64::from(source.0), start as u64, end as u64];
+        let place = seed.deserialize(SeqDeserializer::new(parts.into_iter()))?;
+        Ok((place, VariantValue(Some(self.0))))
     }
 }
 

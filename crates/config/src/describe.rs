@@ -54,22 +54,11 @@ fn row(root: &Json, mapping: &Map<String, Json>, key: &str, value: &Json) -> Str
     )
 }
 
+/// The description of a value. Its `title` is left out: it is the name of a Rust type.
 fn meaning(root: &Json, value: &Json) -> String {
-    let own = |value: &Json| {
-        let title = value.get("title").and_then(Json::as_str);
-        let description = value.get("description").and_then(Json::as_str);
-        [title, description]
-            .into_iter()
-            .flatten()
-            .collect::<Vec<_>>()
-            .join(" ")
-    };
-    let text = own(value);
-    if text.is_empty() {
-        own(resolve(root, value))
-    } else {
-        text
-    }
+    let own = |value: &Json| value.get("description")?.as_str().map(str::to_owned);
+    let shared = || own(resolve(root, value));
+    own(value).or_else(shared).unwrap_or_default()
 }
 
 /// What a value may be, each in a word or two.
@@ -110,6 +99,7 @@ fn kinds(root: &Json, value: &Json) -> Vec<String> {
         .map(|name| match (name, format) {
             ("string", "duration") => "duration".to_owned(),
             ("string", "byte-size") => "size".to_owned(),
+            ("string", "percentage") => "percentage".to_owned(),
             ("array", _) => match value.get("items") {
                 Some(items) => match defined_elsewhere(root, items) {
                     Some(name) => format!("list of {name}s"),
@@ -121,12 +111,28 @@ fn kinds(root: &Json, value: &Json) -> Vec<String> {
             ("integer", _) => "integer".to_owned(),
             (name, _) => name.to_owned(),
         });
-    let words: Vec<String> = words.collect();
+    let mut words: Vec<String> = words.collect();
+    if let (Some(range), [word]) = (range(value), words.as_mut_slice()) {
+        word.push_str(&range);
+    }
     if words.is_empty() {
         vec!["any".to_owned()]
     } else {
         words
     }
+}
+
+/// The range of a number, a duration or a size that has one.
+fn range(value: &Json) -> Option<String> {
+    let bounds = |least, most| Some((value.get(least)?, value.get(most)?));
+    let numbers = bounds("minimum", "maximum");
+    let (least, most) = numbers.or_else(|| bounds("formatMinimum", "formatMaximum"))?;
+    let shown = |bound: &Json| {
+        bound
+            .as_str()
+            .map_or_else(|| bound.to_string(), str::to_owned)
+    };
+    Some(format!(" from {} to {}", shown(least), shown(most)))
 }
 
 /// The name of a definition that another schema has, such as `step`.

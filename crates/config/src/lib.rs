@@ -35,4 +35,4 @@ pub use secrets::Secrets;
 pub use source::{SourceId, Sources, Span};
 pub use spanned::Spanned;
 pub use suggest::suggest;
-pub use units::{ByteSize, Duration};
+pub use units::{ByteSize, Duration, Percentage};

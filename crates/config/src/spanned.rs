@@ -4,14 +4,12 @@ use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 
-use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, EnumAccess, VariantAccess as _, Visitor};
 
 use crate::source::{SourceId, Span};
 
 /// The name by which the decoder of this crate knows that a place is wanted.
 pub(crate) const NAME: &str = "$intertie::Spanned";
-/// What it hands over, in order.
-pub(crate) const FIELDS: &[&str] = &["source", "start", "end", "value"];
 
 /// A decoded value that remembers where it stood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +22,7 @@ pub struct Spanned<T> {
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Spanned<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_struct(NAME, FIELDS, SpannedVisitor(PhantomData))
+        deserializer.deserialize_tuple_struct(NAME, 1, SpannedVisitor(PhantomData))
     }
 }
 
@@ -37,15 +35,15 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for SpannedVisitor<T> {
         formatter.write_str("a value of a flow file")
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut parts: A) -> Result<Spanned<T>, A::Error> {
-        let missing = || A::Error::custom("a place is only known in flow files");
-        let source = SourceId(parts.next_element()?.ok_or_else(missing)?);
-        let start = parts.next_element()?.ok_or_else(missing)?;
-        let end = parts.next_element()?.ok_or_else(missing)?;
-        let value = parts.next_element()?.ok_or_else(missing)?;
+    fn visit_enum<A: EnumAccess<'de>>(self, access: A) -> Result<Spanned<T>, A::Error> {
+        let ((source, start, end), content) = access.variant::<(u32, usize, usize)>()?;
         Ok(Spanned {
-            value,
-            span: Span { source, start, end },
+            value: content.newtype_variant()?,
+            span: Span {
+                source: SourceId(source),
+                start,
+                end,
+            },
         })
     }
 }

@@ -1,4 +1,4 @@
-//! Durations and sizes as people write them. A bare number is refused where a unit is needed.
+//! Durations, sizes and percentages as people write them. A bare number is refused where a unit is needed.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -14,6 +14,10 @@ pub struct Duration(pub std::time::Duration);
 /// A number of bytes: `512B`, `20kB`, `256KiB`, `1MB`, `1MiB`, `1GB`, `1GiB`.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ByteSize(pub u64);
+
+/// A part of a whole: `20%`. The number is from 0 to 1.
+#[derive(Copy, Clone, Debug, PartialEq, PartialOrd)]
+pub struct Percentage(pub f64);
 
 /// Units of time and their milliseconds.
 const TIMES: &[(&str, u64)] = &[
@@ -52,6 +56,23 @@ impl FromStr for ByteSize {
 
     fn from_str(text: &str) -> Result<Self, String> {
         read(text, SIZES, "a size such as `512B`, `256KiB` or `1MiB`").map(Self)
+    }
+}
+
+impl FromStr for Percentage {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let digits = text.strip_suffix('%').map(str::trim_end);
+        let number = digits.and_then(|digits| digits.parse::<f64>().ok());
+        match number.filter(|number| (0.0..=100.0).contains(number)) {
+            Some(number) => Ok(Self(number / 100.0)),
+            None => {
+                let shown: String = text.chars().take(40).collect();
+                let shown = shown.escape_debug();
+                Err(format!("`{shown}` is not a percentage from `0%` to `100%`"))
+            }
+        }
     }
 }
 
@@ -100,6 +121,13 @@ impl fmt::Display for ByteSize {
     }
 }
 
+impl fmt::Display for Percentage {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // 0.07 * 100 is not 7.
+        write!(formatter, "{}%", (self.0 * 1e6).round() / 1e4)
+    }
+}
+
 macro_rules! textual {
     ($type:ident, $format:literal, $pattern:literal) => {
         impl Serialize for $type {
@@ -134,11 +162,15 @@ macro_rules! textual {
 textual!(Duration, "duration", "^[0-9]+(ms|s|m|h|d)$");
 textual!(ByteSize, "byte-size", "^[0-9]+(B|kB|KiB|MB|MiB|GB|GiB)$");
 
-/// Checks a text against one of the formats of this crate; none for a format it does not know.
-pub(crate) fn check_format(format: &str, text: &str) -> Option<Result<(), String>> {
+textual!(Percentage, "percentage", r"^[0-9]+(\.[0-9]+)? *%$");
+
+/// Reads a text in one of the formats of this crate, to be compared with others of the same format;
+/// none for a format it does not know.
+pub(crate) fn read_format(format: &str, text: &str) -> Option<Result<f64, String>> {
     match format {
-        "duration" => Some(text.parse::<Duration>().map(|_| ())),
-        "byte-size" => Some(text.parse::<ByteSize>().map(|_| ())),
+        "duration" => Some(text.parse::<Duration>().map(|it| it.0.as_secs_f64())),
+        "byte-size" => Some(text.parse::<ByteSize>().map(|it| it.0 as f64)),
+        "percentage" => Some(text.parse::<Percentage>().map(|it| it.0)),
         _ => None,
     }
 }
@@ -156,6 +188,9 @@ mod tests {
         for text in ["0B", "512B", "20kB", "256KiB", "1MB", "3MiB", "1GiB", "5GB"] {
             assert_eq!(text.parse::<ByteSize>().unwrap().to_string(), text);
         }
+        for text in ["0%", "7%", "12.5%", "100%"] {
+            assert_eq!(text.parse::<Percentage>().unwrap().to_string(), text);
+        }
     }
 
     #[test]
@@ -172,6 +207,9 @@ mod tests {
             "99999999999999999999s",
         ] {
             assert!(text.parse::<Duration>().is_err(), "{text}");
+        }
+        for text in ["", "5", "%", "101%", "-1%", "5 percent", "NaN%"] {
+            assert!(text.parse::<Percentage>().is_err(), "{text}");
         }
         for text in ["", "5", "5kb", "5K", "5 MiB", "99999999999GiB"] {
             assert!(text.parse::<ByteSize>().is_err(), "{text}");

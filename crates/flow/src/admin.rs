@@ -14,8 +14,8 @@ use serde::Deserialize;
 use crate::codes::BAD_ADMIN;
 use crate::trigger::parse_listen;
 
-/// The admin port. `/health` and `/ready` are for everybody who reaches it: probes have no
-/// credentials, and both tell no more than whether the engine is well.
+/// The admin port. `/health` and `/ready` need no credential, because probes have none; they only
+/// report whether the engine is healthy.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct AdminConfig {
@@ -24,21 +24,22 @@ pub(crate) struct AdminConfig {
     #[allow(dead_code, reason = "read from the tree, with the ways")]
     #[schemars(extend("default" = "127.0.0.1:9900"))]
     listen: Option<String>,
-    /// Who may read `/metrics` and `/deny`: the name of a way under `engine.auth`, a mapping as
-    /// under `auth`, or a condition over `$auth`, for which `engine.auth` must have exactly one
-    /// way. The default, and `none`, is everybody who reaches the port.
+    /// Who may read `/metrics`, `/deny` and `/webhooks`: the name of an authentication method under
+    /// `engine.auth`, a mapping as under `auth`, or a condition over `$auth`, for which
+    /// `engine.auth` must have exactly one method. The default, and `none`, is everybody who
+    /// reaches the port.
     #[allow(dead_code, reason = "read from the tree, with the ways")]
     view: Option<AnyValue>,
-    /// Who may change something (`POST /reload`, `POST /webhooks/...`, `POST` and `DELETE /deny`):
-    /// the name of a way under `engine.auth`, a mapping as under `auth`, or a condition over
-    /// `$auth` that must hold for callers who may also view. Without it nobody may; `none` is
-    /// everybody who reaches the port.
+    /// Who may make changes (`POST /reload`, `POST /webhooks/...`, `POST` and `DELETE /deny`): the
+    /// name of an authentication method under `engine.auth`, a mapping as under `auth`, or a
+    /// condition over `$auth` that must hold for callers who may also view. By default nobody;
+    /// `none` is everybody who reaches the port.
     #[allow(dead_code, reason = "read from the tree, with the ways")]
     operate: Option<AnyValue>,
-    /// Further names by which programs reach the port, without ports, such as
-    /// `intertie-admin.internal`. Where everybody may change something or read `/deny`, requests
-    /// are taken by IP address, `localhost` and the name under `listen` only: a page of another
-    /// site could have its own name lead here (DNS rebinding).
+    /// Further host names of the port, without ports, such as `intertie-admin.internal`. If no
+    /// credential is needed to make changes or to read `/deny`, only requests to an IP address,
+    /// `localhost`, the name under `listen` and these names are accepted: a page of another site
+    /// could make its own host name resolve to this port (DNS rebinding).
     #[allow(dead_code, reason = "read from the tree, with the ways")]
     hosts: Option<Vec<String>>,
 }

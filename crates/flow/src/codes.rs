@@ -65,7 +65,7 @@ pub const UNKNOWN_IN_TEST: Code = Code::new("IT0229");
 
 /// Limits of streams in a flow that forwards none.
 pub const NO_STREAMS: Code = Code::new("IT0621");
-/// Something that everybody may use, though the files know ways to tell callers apart.
+/// A public endpoint, although `engine.auth` has authentication methods.
 pub const OPEN_TO_ALL: Code = Code::new("IT0720");
 /// A secret that stands in a file as plain text.
 pub const PLAIN_SECRET: Code = Code::new("IT0722");
@@ -215,7 +215,7 @@ pub const ALL: &[CodeInfo] = &[
     },
     CodeInfo {
         code: OPEN_TO_ALL,
-        title: "open to everybody",
+        title: "endpoint without authentication",
     },
     CodeInfo {
         code: PLAIN_SECRET,
@@ -227,11 +227,11 @@ pub const ALL: &[CodeInfo] = &[
     },
     CodeInfo {
         code: BAD_ADMIN,
-        title: "bad settings of the admin port",
+        title: "invalid settings of the admin port",
     },
     CodeInfo {
         code: BAD_AUDIT,
-        title: "bad audit stream",
+        title: "invalid audit log settings",
     },
     CodeInfo {
         code: BAD_LIMIT,

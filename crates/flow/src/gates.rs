@@ -173,8 +173,8 @@ pub(crate) struct GateConfig {
     /// as `${ $auth.plan }`. If there is no plan of that name, the one named `default`
     /// applies; without it the request is refused with `forbidden`, status 403.
     pub plan: Option<Spanned<String>>,
-    /// Who is counted by the plan: an expression, as in `throttle`. The default is the caller, by
-    /// way and id, and the client's address where there is none.
+    /// The rate limit key of the plan: an expression, as in `throttle`. The default is the caller
+    /// (`$auth.way` and `$auth.id`), or the client's address without authentication.
     #[allow(dead_code, reason = "read from the tree, where null is seen")]
     pub by: Option<AnyValue>,
     /// Whether every reply tells what is left (`RateLimit` and `RateLimit-Policy`), not only those

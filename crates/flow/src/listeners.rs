@@ -33,8 +33,8 @@ pub(crate) struct ListenerConfig {
     /// certificate a client has shown them (RFC 9440). Only if they replace what clients send in
     /// that field. It needs `trusted_proxies`, here or of the engine.
     client_cert_header: Option<Spanned<bool>>,
-    /// The `auth` of all flows and topics on this address that have none of their own. A flow or a
-    /// topic with `auth: none` is open to everybody.
+    /// The `auth` of all flows and topics on this address that have none of their own. A flow or
+    /// topic with `auth: none` is public.
     #[allow(dead_code, reason = "read from the tree, as in flows")]
     auth: Option<AnyValue>,
     /// From where clients may connect: a list of networks that are allowed, or `allow` and `deny`.

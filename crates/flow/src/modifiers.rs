@@ -1,17 +1,18 @@
 //! What may stand beside a step's verb: `as`, `if`, `timeout`, `retry`, `breaker`, `bulkhead`,
 //! `throttle`, `fallback`, `name`, `on_error`.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
 use component::block::Fallback;
 use component::definition::BuildContext;
-use component::failure::{Handlers, Matcher};
+use component::failure::{FailureName, Handlers, Matcher};
 use component::resilience::{
-    Breaker, BreakerSettings, Bulkhead, BulkheadSettings, Guard, Retry, RetryCounts, Throttle,
-    ThrottleSettings,
+    Breaker, BreakerSettings, Bulkhead, BulkheadSettings, Guard, Retry, RetryConfig, RetryCounts,
+    RetryDefaults, Throttle, ThrottleSettings,
 };
-use config::{Node, Report, Span, Spanned, Value};
+use config::{Node, Percentage, Report, Span, Spanned, Value};
 use expr::jq::Expression;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -19,7 +20,6 @@ use serde_json::json;
 
 use crate::bounds::{Bounds, WAIT};
 use crate::codes::{BAD_MODIFIER, NO_EFFECT};
-use crate::suggest::did_you_mean;
 
 /// The keys that may stand beside a verb.
 pub(crate) const MODIFIERS: [&str; 10] = [
@@ -30,32 +30,37 @@ pub(crate) const MODIFIERS: [&str; 10] = [
 /// The keys that only mean something for a step that waits for something.
 const FOR_WAITING: [&str; 5] = ["timeout", "retry", "breaker", "bulkhead", "throttle"];
 
-/// Tries a step again when it fails.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct RetryConfig {
-    /// The failures to retry: kinds, `4xx`, `5xx`, statuses, types. Failures that are named here
-    /// are retried whatever effect the attempt may have had. Without this key, `connection`,
-    /// `timeout`, `unavailable`, `429`, `5xx`, `deadlock`, `serialization-failure` and
-    /// `rolled-back` are retried, and only if nothing can happen twice: the attempt certainly had
-    /// no effect, or the step is idempotent (`GET`, `PUT`, `DELETE` and the like, plain queries,
-    /// Redis reads).
-    on: Option<Spanned<Vec<OneName>>>,
-    /// The number of retries after the first attempt, from 1 to 100.
-    #[schemars(extend("default" = 2))]
-    times: Option<Spanned<u64>>,
-    /// The delay before the first retry.
-    #[schemars(extend("default" = "100ms"))]
-    delay: Option<Spanned<config::Duration>>,
-    /// The factor by which the delay grows with each retry, from 1 to 10.
-    #[schemars(extend("default" = 2))]
-    backoff: Option<Spanned<f64>>,
-    /// The longest delay. A `Retry-After` that asks for more ends the retries.
-    #[schemars(extend("default" = "30s"))]
-    delay_max: Option<Spanned<config::Duration>>,
-    /// The random part of each delay, from `0%` to `100%`.
-    #[schemars(extend("default" = "20%"))]
-    jitter: Option<Spanned<String>>,
+/// `retry:` beside a step.
+#[derive(Debug)]
+pub(crate) struct OfStep;
+
+impl RetryDefaults for OfStep {
+    const SUMMARY: &'static str = "Tries a step again when it fails.";
+    const ON: Option<(&'static [&'static str], &'static str)> = Some((
+        &[
+            "connection",
+            "timeout",
+            "unavailable",
+            "429",
+            "5xx",
+            "deadlock",
+            "serialization-failure",
+            "rolled-back",
+        ],
+        "The failures to retry: kinds, `4xx`, `5xx`, statuses, types. Failures that are named here \
+         are retried whatever effect the attempt may have had. Without this key, `connection`, \
+         `timeout`, `unavailable`, `429`, `5xx`, `deadlock`, `serialization-failure` and \
+         `rolled-back` are retried, and only if nothing can happen twice: the attempt certainly \
+         had no effect, or the step is idempotent (`GET`, `PUT`, `DELETE` and the like, plain \
+         queries, Redis reads).",
+    ));
+    const TIMES: (RangeInclusive<u32>, u32, &'static str) =
+        (1..=100, 2, "The number of retries after the first attempt.");
+    const DELAY: Duration = Duration::from_millis(100);
+    const FACTOR: f64 = 2.0;
+    const DELAY_MAX: Duration = Duration::from_secs(30);
+    const DELAY_MAX_MEANING: &'static str =
+        "The longest delay. A `Retry-After` that asks for more ends the retries.";
 }
 
 /// Stops trying a step for a while after many failures. A try that is given up does not count: the
@@ -65,10 +70,10 @@ pub(crate) struct RetryConfig {
 #[serde(deny_unknown_fields)]
 pub(crate) struct BreakerConfig {
     /// The failures that count. The default is `connection`, `timeout` and `5xx`.
-    on: Option<Spanned<Vec<OneName>>>,
-    /// The share of failed attempts that opens the breaker, from `1%` to `100%`.
-    #[schemars(extend("default" = "50%"))]
-    failures: Option<Spanned<String>>,
+    on: Option<Spanned<Vec<FailureName>>>,
+    /// The share of failed attempts that opens the breaker.
+    #[schemars(extend("default" = "50%", "formatMinimum" = "1%", "formatMaximum" = "100%"))]
+    failures: Option<Percentage>,
     /// The time window in which attempts are counted.
     #[schemars(extend("default" = "10s"))]
     window: Option<Spanned<config::Duration>>,
@@ -116,17 +121,6 @@ pub(crate) struct ThrottleConfig {
     wait: Option<Spanned<config::Duration>>,
 }
 
-/// The name of a kind of failure, or a status.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(untagged)]
-#[schemars(inline)]
-pub(crate) enum OneName {
-    /// A status.
-    Status(u16),
-    /// A name.
-    Name(String),
-}
-
 /// What stands beside a verb, ready to be used.
 #[derive(Default)]
 pub(crate) struct Extras {
@@ -161,7 +155,7 @@ pub(crate) fn schemas() -> Vec<(&'static str, serde_json::Value)> {
                 "description": "The time limit of one attempt."
             }),
         ),
-        ("retry", config::schema_for::<RetryConfig>()),
+        ("retry", config::schema_for::<RetryConfig<OfStep>>()),
         ("breaker", config::schema_for::<BreakerConfig>()),
         ("bulkhead", config::schema_for::<BulkheadConfig>()),
         ("throttle", config::schema_for::<ThrottleConfig>()),
@@ -333,77 +327,15 @@ pub(crate) fn count_or(
     bounds.check_count(name, count, report).unwrap_or(default)
 }
 
-/// A part of a whole: `50%`.
-fn part_or(
-    name: &str,
-    text: Option<&Spanned<String>>,
-    least: f64,
-    default: f64,
-    report: &mut Report,
-) -> f64 {
-    let Some(text) = text else {
-        return default;
-    };
-    let number = text
-        .value
-        .strip_suffix('%')
-        .and_then(|it| it.trim().parse::<f64>().ok());
-    match number.filter(|number| (least..=100.0).contains(number)) {
-        Some(number) => number / 100.0,
-        None => {
-            let message = format!("`{name}` is a part of a hundred such as `50%`");
-            report
-                .error(BAD_MODIFIER, text.span, message)
-                .hint(format!("from {least}% to 100%"));
-            default
-        }
-    }
-}
-
 fn read_retry(node: &Node, context: &mut BuildContext<'_>) -> Option<Retry> {
     let report = &mut *context.report;
-    let config: RetryConfig = config::decode(node, report)?;
-    let defaults = [
-        "connection",
-        "timeout",
-        "unavailable",
-        "429",
-        "5xx",
-        "deadlock",
-        "serialization-failure",
-        "rolled-back",
-    ];
-    let on = matchers_or(config.on.as_ref(), &defaults, report);
-    let backoff = config.backoff.as_ref().map_or(2.0, |backoff| {
-        if !(1.0..=10.0).contains(&backoff.value) {
-            let message = "`backoff` is outside its range";
-            report
-                .error(BAD_MODIFIER, backoff.span, message)
-                .hint("from 1 to 10");
-        }
-        backoff.value
-    });
-    let times = count_or("times", config.times.as_ref(), (1, 100), 2, report) as u32;
-    let delay = time_or(
-        "delay",
-        config.delay.as_ref(),
-        Duration::from_millis(100),
-        report,
-    );
-    let longest = Duration::from_secs(30);
-    let delay_max = time_or("delay_max", config.delay_max.as_ref(), longest, report);
-    let jitter = part_or("jitter", config.jitter.as_ref(), 0.0, 0.2, report);
-    let only_safe = config.on.is_none();
-    let settings = (&on, only_safe, times, delay, backoff.to_bits(), delay_max);
-    let counts = context.state("retry", settings, RetryCounts::default);
+    let config: RetryConfig<OfStep> = config::decode(node, report)?;
+    let policy = config.policy(BAD_MODIFIER, report);
+    let only_safe = config.place_of_failures().is_none();
+    let counts = context.state("retry", (&policy, only_safe), RetryCounts::default);
     Some(Retry {
-        on,
+        policy,
         only_safe,
-        times,
-        delay,
-        backoff,
-        delay_max: delay_max.max(delay),
-        jitter,
         counts,
     })
 }
@@ -418,7 +350,7 @@ fn read_breaker(node: &Node, context: &mut BuildContext<'_>) -> Option<Arc<Break
             &["connection", "timeout", "5xx"],
             report,
         ),
-        ratio: part_or("failures", config.failures.as_ref(), 1.0, 0.5, report),
+        ratio: config.failures.map_or(0.5, |failures| failures.0),
         window: time_or("window", config.window.as_ref(), seconds(10), report),
         tries_min: count_or(
             "tries_min",
@@ -469,23 +401,15 @@ impl ThrottleConfig {
 }
 
 fn matchers_or(
-    names: Option<&Spanned<Vec<OneName>>>,
+    names: Option<&Spanned<Vec<FailureName>>>,
     defaults: &[&str],
     report: &mut Report,
 ) -> Vec<Matcher> {
-    let Some(names) = names else {
-        return defaults
-            .iter()
-            .filter_map(|name| Matcher::of_name(name))
-            .collect();
-    };
-    let texts = names.value.iter().map(|name| match name {
-        OneName::Status(status) => status.to_string(),
-        OneName::Name(name) => name.clone(),
-    });
-    texts
-        .filter_map(|text| read_matcher(&text, names.span, report))
-        .collect()
+    let default = |name: &&str| Matcher::of_name(name);
+    match names {
+        Some(names) => Matcher::read_list(names, BAD_MODIFIER, report),
+        None => defaults.iter().filter_map(default).collect(),
+    }
 }
 
 /// Reads the `on` of a clause: one name or a list.
@@ -511,35 +435,11 @@ pub(crate) fn read_matchers(
             Value::Number(number) => number.text().to_owned(),
             _ => String::new(),
         };
-        read_matcher(&text, item.span, report)
+        Matcher::read(&text, item.span, BAD_MODIFIER, report)
     });
     let names: Vec<_> = names.collect();
     names
         .into_iter()
         .collect::<Option<Vec<_>>>()
         .filter(|names| !names.is_empty())
-}
-
-fn read_matcher(name: &str, span: Span, report: &mut Report) -> Option<Matcher> {
-    let matcher = Matcher::of_name(name).filter(|_| !name.is_empty());
-    match matcher {
-        Some(Matcher::Type(name)) => {
-            let known = message::Kind::NAMED.map(message::Kind::name);
-            let known = known.into_iter().chain(["any", "4xx", "5xx"]);
-            if let Some(hint) = did_you_mean(&name, known) {
-                let message = format!("`{name}` looks like a misspelt kind of failure");
-                report.warning(BAD_MODIFIER, span, message).hint(hint);
-            }
-            Some(Matcher::Type(name))
-        }
-        Some(matcher) => Some(matcher),
-        None => {
-            report
-                .error(BAD_MODIFIER, span, "this is no kind of failure")
-                .hint(
-                    "a kind such as `timeout`, `4xx`, a status, a type that the flow raises, `any`",
-                );
-            None
-        }
-    }
 }

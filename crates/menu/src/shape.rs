@@ -147,11 +147,11 @@ struct SessionsConfig {
     /// Actions are synced either way.
     #[schemars(extend("default" = "process"))]
     durability: Option<SessionDurability>,
-    /// The most sessions in the data folder, from 1 to 1000000; further ones are refused.
+    /// The most sessions in the data folder; further ones are refused.
     #[schemars(extend("default" = 100_000), range(min = 1, max = 1_000_000))]
     max: Option<u64>,
-    /// The most sessions of one subscriber that are known, those that are over included, from 1 to
-    /// 100. With one more the oldest is forgotten.
+    /// The most sessions of one subscriber that are known, those that are over included. With
+    /// one more the oldest is forgotten.
     #[schemars(extend("default" = 4), range(min = 1, max = 100))]
     per_subscriber: Option<u64>,
 }
@@ -186,8 +186,7 @@ struct Answers {
     /// How long it may take to send a screen, with all tries, from 1s to 1h.
     #[schemars(extend("default" = "60s"))]
     timeout: Option<config::Duration>,
-    /// The most requests that are acknowledged and not answered yet, from 1 to 1000000; further
-    /// ones get 503.
+    /// The most requests that are acknowledged and not answered yet; further ones get 503.
     #[schemars(extend("default" = 10_000), range(min = 1, max = 1_000_000))]
     max: Option<u64>,
 }
@@ -208,7 +207,7 @@ enum AcknowledgeConfig {
 #[schemars(inline)]
 #[allow(dead_code, reason = "describes a menu to the schema")]
 struct AcknowledgementConfig {
-    /// Its status, from 200 to 299.
+    /// Its status.
     #[schemars(extend("default" = 202), range(min = 200, max = 299))]
     status: Option<u64>,
     /// The media type of the body.
@@ -391,7 +390,7 @@ struct Input {
     condition: Option<String>,
     /// Above the screen when it is refused, without `${ }`. The default is the message `choose`.
     invalid: Option<Texts>,
-    /// How often it may be tried, from 1 to 20. Without it as often as one likes.
+    /// How often it may be tried. Without it as often as one likes.
     #[schemars(range(min = 1, max = 20))]
     tries: Option<u64>,
     /// The screen that follows the last try. Without it the session ends.
@@ -438,7 +437,7 @@ struct DecimalRule {
     min: Option<f64>,
     /// The greatest.
     max: Option<f64>,
-    /// The most digits behind the point, from 1 to 6.
+    /// The most digits behind the point.
     #[schemars(extend("default" = 2), range(min = 1, max = 6))]
     places: Option<u64>,
 }
@@ -471,7 +470,7 @@ struct Ussd {
     /// What stands between the lines of a screen: `lf` or `crlf`.
     #[schemars(extend("default" = "lf"))]
     line_breaks: Option<LineBreaks>,
-    /// The most septets of a screen, from 60 to 182; UCS-2 has the same octets.
+    /// The most septets of a screen; UCS-2 has the same octets.
     #[schemars(extend("default" = 182), range(min = 60, max = 182))]
     limit: Option<u64>,
     /// The calling code of the country of numbers that are written with one leading 0, such as

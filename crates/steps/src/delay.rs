@@ -6,7 +6,7 @@ use component::definition::{BuildContext, StepDefinition};
 use component::exchange::Exchange;
 use component::handler::Services;
 use component::step::{Next, Progress, Step};
-use config::{Node, Spanned, Value};
+use config::{Node, Percentage, Spanned, Value};
 use expr::template::Template;
 use message::Fault;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -32,10 +32,9 @@ struct DelayConfig {
     /// How long to wait: from 1ms to 1d, or a `${ }` with a string such as `300ms` as its result.
     #[allow(dead_code, reason = "read from the tree, which knows a duration")]
     time: Spanned<String>,
-    /// The random part of the time, from `0%` to `100%`: with `20%` the wait is 80 to 100 % of
-    /// `time`.
+    /// The random part of the time: with `20%` the wait is 80 to 100 % of `time`.
     #[schemars(extend("default" = "0%"))]
-    jitter: Option<Spanned<String>>,
+    jitter: Option<Percentage>,
 }
 
 /// The short form or the mapping, for the schema alone.
@@ -57,10 +56,8 @@ fn build(node: &Node, context: &mut BuildContext<'_>) -> Option<Box<dyn Step>> {
     let (time, jitter) = match &node.value {
         Value::Mapping(_) => {
             let config: DelayConfig = config::decode(node, context.report)?;
-            let jitter = config.jitter.as_ref();
-            let jitter = jitter.map(|jitter| range::part("jitter", jitter, context.report));
             let time = node.get("time").and_then(|time| read_time(time, context));
-            (time, jitter.unwrap_or_default())
+            (time, config.jitter.map_or(0.0, |jitter| jitter.0))
         }
         _ => (read_time(node, context), 0.0),
     };

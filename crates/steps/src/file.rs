@@ -43,12 +43,13 @@ const PROCESSING: &str = ".processing";
 const HOUR: Duration = Duration::from_secs(3600);
 const EVERY: (Duration, Duration) = (Duration::from_millis(100), HOUR);
 const STABLE: (Duration, Duration) = (Duration::ZERO, HOUR);
-const PARALLEL: (u64, u64) = (1, 64);
+const CONCURRENT: (u64, u64) = (1, 64);
 const BODY: (u64, u64) = (1, 1 << 30);
 
 /// The mapping form of `file`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(extend("x-renamed" = { "parallel": "concurrent" }))]
 struct FileConfig {
     /// The folder to watch, relative to the flow file's own folder. It is created when it is
     /// missing. Subfolders are ignored and symbolic links are not followed.
@@ -76,7 +77,7 @@ struct FileConfig {
     stable: Option<Spanned<config::Duration>>,
     /// The number of files that are processed at the same time, from 1 to 64.
     #[schemars(extend("default" = 1))]
-    parallel: Option<Spanned<u64>>,
+    concurrent: Option<Spanned<u64>>,
     /// The largest file, from 1B to 1GiB. A larger one stays where it is and is logged.
     #[schemars(extend("default" = "16MiB"))]
     body_max: Option<Spanned<ByteSize>>,
@@ -129,7 +130,7 @@ struct Settings {
     every: Duration,
     watch: bool,
     stable: Duration,
-    parallel: usize,
+    concurrent: usize,
     body_max: u64,
     order: Order,
     decode: Option<Format>,
@@ -170,7 +171,7 @@ impl FileConfig {
             every: None,
             watch: true,
             stable: None,
-            parallel: None,
+            concurrent: None,
             body_max: None,
             order: Order::default(),
             delete: false,
@@ -189,8 +190,8 @@ impl FileConfig {
         let times = |millis| Duration::from_millis(millis);
         let every = in_range_time("every", self.every.as_ref(), EVERY, times(1000), report);
         let stable = in_range_time("stable", self.stable.as_ref(), STABLE, times(500), report);
-        let parallel = self.parallel.as_ref();
-        let parallel = parallel.map_or(1, |it| in_range("parallel", it, PARALLEL, report));
+        let concurrent = self.concurrent.as_ref();
+        let concurrent = concurrent.map_or(1, |it| in_range("concurrent", it, CONCURRENT, report));
         let body_max = self.body_max.as_ref();
         let body_max = body_max.map_or(ByteSize(16 << 20), |it| {
             let (least, greatest) = BODY;
@@ -206,7 +207,7 @@ impl FileConfig {
             every,
             watch: self.watch,
             stable,
-            parallel: parallel as usize,
+            concurrent: concurrent as usize,
             body_max: body_max.0,
             order: self.order,
             decode: self.decode,

@@ -97,21 +97,6 @@ pub fn is_time(time: Duration) -> bool {
     time <= LONGEST
 }
 
-/// A part of a whole such as `20%`, as a number from 0 to 1. What is none is reported.
-pub fn part(name: &str, text: &Spanned<String>, report: &mut Report) -> f64 {
-    let digits = text.value.strip_suffix('%').map(str::trim);
-    let number = digits.and_then(|digits| digits.parse::<f64>().ok());
-    match number.filter(|number| (0.0..=100.0).contains(number)) {
-        Some(number) => number / 100.0,
-        None => {
-            let message = format!("`{name}` is a part of a hundred such as `20%`");
-            let diagnostic = report.error(OUT_OF_RANGE, text.span, message);
-            diagnostic.hint("from 0% to 100%");
-            0.0
-        }
-    }
-}
-
 fn refuse<T: Display, U: Display>(
     name: &str,
     (value, least, most): (T, U, U),

@@ -2,13 +2,13 @@
 
 mod run;
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-use component::failure::Matcher;
+use component::resilience::{RetryConfig, RetryDefaults};
 use component::source::{Source, SourceContext, SourceDefinition};
 use config::{Node, Report, Spanned, Value};
-use message::Fault;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
@@ -53,29 +53,29 @@ struct SourceConfig {
     concurrent: Option<Spanned<u64>>,
     /// How failed runs of the flow are retried.
     #[serde(default)]
-    retry: RetryConfig,
+    retry: RetryConfig<OfTopic>,
 }
 
-/// How failed runs of the flow are retried.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-#[schemars(inline)]
-struct RetryConfig {
-    /// The failures to retry: kinds, `4xx`, `5xx`, statuses, `any` (the default). After any other
-    /// the event is skipped at once.
-    on: Option<Spanned<Vec<OneName>>>,
-    /// The number of retries after the first attempt, from 0 to 1000000; then the event is skipped.
-    #[schemars(extend("default" = 20))]
-    times: Option<Spanned<u64>>,
-    /// The delay before the first retry, from 1ms to 1d.
-    #[schemars(extend("default" = "1s"))]
-    delay: Option<Spanned<config::Duration>>,
-    /// The factor by which the delay grows with each retry, from 1 to 10.
-    #[schemars(extend("default" = 2))]
-    backoff: Option<Spanned<f64>>,
-    /// The longest delay, from 1ms to 1d. A `Retry-After` may ask for more.
-    #[schemars(extend("default" = "5m"))]
-    delay_max: Option<Spanned<config::Duration>>,
+/// `retry:` of a flow that takes a topic's events.
+#[derive(Debug)]
+struct OfTopic;
+
+impl RetryDefaults for OfTopic {
+    const SUMMARY: &'static str = "How failed runs of the flow are retried.";
+    const ON: Option<(&'static [&'static str], &'static str)> = Some((
+        &["any"],
+        "The failures to retry: kinds, `4xx`, `5xx`, statuses, `any` (the default). After any \
+         other the event is skipped at once.",
+    ));
+    const TIMES: (RangeInclusive<u32>, u32, &'static str) = (
+        0..=1_000_000,
+        20,
+        "The number of retries after the first attempt; then the event is skipped.",
+    );
+    const DELAY: Duration = Duration::from_secs(1);
+    const FACTOR: f64 = 2.0;
+    const DELAY_MAX: Duration = Duration::from_secs(300);
+    const DELAY_MAX_MEANING: &'static str = "The longest delay. A `Retry-After` may ask for more.";
 }
 
 /// What a flow gets of a topic.
@@ -103,17 +103,6 @@ pub(crate) enum Start {
     Earliest,
 }
 
-/// The name of a kind of failure, or a status.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(untagged)]
-#[schemars(inline)]
-enum OneName {
-    /// A status.
-    Status(u16),
-    /// A name.
-    Name(String),
-}
-
 /// The short form or the mapping, for the schema alone.
 struct Forms;
 
@@ -125,30 +114,6 @@ impl JsonSchema for Forms {
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         let mapping = generator.subschema_for::<SourceConfig>();
         json_schema!({ "anyOf": [{ "type": "string" }, mapping] })
-    }
-}
-
-/// When the flow is run again.
-#[derive(Clone, Debug)]
-pub(crate) struct Tries {
-    on: Vec<Matcher>,
-    times: u32,
-    delay: Duration,
-    backoff: f64,
-    delay_max: Duration,
-}
-
-impl Tries {
-    /// How long to wait before the next try after this many failures; `None` when there is none.
-    pub fn wait(&self, failed: u32, fault: &Fault) -> Option<Duration> {
-        if failed > self.times || !self.on.iter().any(|matcher| matcher.fits(fault)) {
-            return None;
-        }
-        let growth = self.backoff.powi(failed.saturating_sub(1).min(64) as i32);
-        let longest = self.delay_max.as_secs_f64();
-        let wait = (self.delay.as_secs_f64() * growth).min(longest);
-        let wait = Duration::from_secs_f64(wait.max(0.0));
-        Some(wait.max(fault.retry_after.unwrap_or_default()))
     }
 }
 
@@ -178,12 +143,12 @@ fn build(node: &Node, context: &mut SourceContext<'_>) -> Option<Arc<dyn Source>
     let mode = payload.map(|payload| read_mode(config.mode.as_ref(), payload, report));
     let concurrent = config.concurrent.as_ref();
     let concurrent = bounds::count("concurrent", concurrent, 1..=1000, report).unwrap_or(1);
-    let tries = read_tries(&config.retry, report);
+    let retry = config.retry.policy(BAD_TOPIC_SOURCE, report);
     if let Some(cursor) = &config.cursor {
         check_cursor(cursor, report);
     }
     let cursor = config.cursor.map(|it| it.value);
-    let (topic, mode, tries) = (topic?, mode?, tries?);
+    let (topic, mode) = (topic?, mode?);
     (report.errors() == before).then(|| {
         Arc::new(TopicSource {
             topic,
@@ -191,7 +156,7 @@ fn build(node: &Node, context: &mut SourceContext<'_>) -> Option<Arc<dyn Source>
             start: config.start,
             cursor: cursor.unwrap_or_else(|| context.flow.to_string()),
             concurrent: concurrent as usize,
-            tries,
+            retry,
         }) as _
     })
 }
@@ -225,69 +190,4 @@ fn read_mode(mode: Option<&Spanned<Mode>>, payload: Payload, report: &mut Report
             });
     }
     mode.value
-}
-
-fn read_tries(config: &RetryConfig, report: &mut Report) -> Option<Tries> {
-    let on = match &config.on {
-        Some(names) => read_names(names, report)?,
-        None => vec![Matcher::Any],
-    };
-    let day = Duration::from_secs(24 * 3600);
-    let range = || Duration::from_millis(1)..=day;
-    let mut time = |name, value: Option<&Spanned<config::Duration>>, default| {
-        value.map_or(default, |value| bounds::time(name, value, range(), report))
-    };
-    let delay = time("delay", config.delay.as_ref(), Duration::from_secs(1));
-    let delay_max = time(
-        "delay_max",
-        config.delay_max.as_ref(),
-        Duration::from_secs(300),
-    );
-    if let (Some(_), Some(longest)) = (&config.delay, &config.delay_max)
-        && delay_max < delay
-    {
-        let message = "`delay_max` is less than `delay`";
-        report.error(BAD_TOPIC_SOURCE, longest.span, message);
-    }
-    let times = bounds::count("times", config.times.as_ref(), 0..=1_000_000, report);
-    let backoff = config.backoff.as_ref().map_or(2.0, |backoff| {
-        if !(1.0..=10.0).contains(&backoff.value) {
-            report
-                .error(
-                    BAD_TOPIC_SOURCE,
-                    backoff.span,
-                    "`backoff` is outside its range",
-                )
-                .hint("from 1 to 10");
-        }
-        backoff.value
-    });
-    Some(Tries {
-        on,
-        times: times.unwrap_or(20) as u32,
-        delay,
-        backoff,
-        delay_max: delay_max.max(delay),
-    })
-}
-
-fn read_names(names: &Spanned<Vec<OneName>>, report: &mut Report) -> Option<Vec<Matcher>> {
-    let texts = names.value.iter().map(|name| match name {
-        OneName::Status(status) => status.to_string(),
-        OneName::Name(name) => name.clone(),
-    });
-    let read: Option<Vec<Matcher>> = texts
-        .map(|text| Matcher::of_name(&text).filter(|_| !text.is_empty()))
-        .collect();
-    if read.is_none() || names.value.is_empty() {
-        report
-            .error(
-                BAD_TOPIC_SOURCE,
-                names.span,
-                "this is no list of kinds of failures",
-            )
-            .hint("kinds such as `timeout`, `5xx`, a status, a type that the flow raises, `any`");
-        return None;
-    }
-    read
 }

@@ -4,6 +4,7 @@
 
 mod breaker;
 mod bulkhead;
+mod policy;
 mod retry;
 mod throttle;
 
@@ -14,6 +15,7 @@ use message::{Fault, Kind, Origin, Retry as Repeat};
 
 pub use breaker::{Breaker, BreakerSettings};
 pub use bulkhead::{Bulkhead, BulkheadSettings, Permit};
+pub use policy::{Backoff, RetryConfig, RetryDefaults, RetryPolicy};
 pub use retry::{Retry, RetryCounts};
 pub use throttle::{Throttle, ThrottleSettings};
 

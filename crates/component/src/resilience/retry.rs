@@ -6,27 +6,16 @@ use std::time::{Duration, Instant};
 
 use message::Fault;
 
-use crate::failure::Matcher;
+use super::policy::RetryPolicy;
 use crate::state::{Measure, State};
 
 /// Whether and when a step that failed is tried again.
 pub struct Retry {
-    /// After which failures.
-    pub on: Vec<Matcher>,
+    /// After which failures, how often and when.
+    pub policy: RetryPolicy,
     /// Whether of these only the ones after which it is safe: the other side has certainly not
     /// acted on what it was sent, or may get it twice. So it is unless the file names failures.
     pub only_safe: bool,
-    /// How often, beside the first try.
-    pub times: u32,
-    /// The delay before the first retry.
-    pub delay: Duration,
-    /// By what the wait grows each time.
-    pub backoff: f64,
-    /// The longest wait.
-    pub delay_max: Duration,
-    /// The part of each wait that is left to chance, from 0 to 1, so that those who failed together
-    /// do not come back together.
-    pub jitter: f64,
     /// How often it has been done.
     pub counts: Arc<RetryCounts>,
 }
@@ -53,41 +42,44 @@ impl State for RetryCounts {
 
 impl Retry {
     /// How long to wait before the next try after this many failures; `None` when there is none.
-    /// A `Retry-After` of the other side is heeded; when it asks for more than the longest wait,
+    /// A `Retry-After` of the other side is heeded; when it asks for more than the longest delay,
     /// there is no further try. `is_safe` is whether a further try does no harm.
-    pub fn wait(&self, failed: u32, fault: &Fault, is_safe: bool, chance: f64) -> Option<Duration> {
-        let fits = self.on.iter().any(|matcher| matcher.fits(fault));
-        if !fits || (self.only_safe && !is_safe) {
+    pub fn wait(&self, failed: u32, fault: &Fault, is_safe: bool, random: f64) -> Option<Duration> {
+        if !self.policy.fits(fault) || (self.only_safe && !is_safe) {
             return None;
         }
         let asked = fault.retry_after.unwrap_or_default();
-        if failed > self.times || asked > self.delay_max {
-            self.counts.given_up.fetch_add(1, Ordering::Relaxed);
-            return None;
-        }
-        self.counts.tries.fetch_add(1, Ordering::Relaxed);
-        let growth = self.backoff.powi(failed.saturating_sub(1).min(64) as i32);
-        let longest = self.delay_max.as_secs_f64();
-        let full = (self.delay.as_secs_f64() * growth).min(longest);
-        let wait = full * (1.0 - self.jitter * chance);
-        Some(Duration::from_secs_f64(wait.max(0.0)).max(asked))
+        let is_too_long = asked > self.policy.backoff.delay_max;
+        let delay = self.policy.delay_after(failed, fault, random);
+        let delay = delay.filter(|_| !is_too_long);
+        let count = match delay {
+            Some(_) => &self.counts.tries,
+            None => &self.counts.given_up,
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+        delay
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use message::{Kind, Origin};
+
+    use super::super::policy::Backoff;
+    use super::*;
+    use crate::failure::Matcher;
 
     fn retry() -> Retry {
         Retry {
-            on: vec![Matcher::Kind(Kind::Timeout), Matcher::Class(5)],
+            policy: RetryPolicy {
+                on: vec![Matcher::Kind(Kind::Timeout), Matcher::Class(5)],
+                times: 3,
+                backoff: Backoff {
+                    jitter: 0.5,
+                    ..Backoff::doubling(Duration::from_millis(100), Duration::from_millis(300))
+                },
+            },
             only_safe: true,
-            times: 3,
-            delay: Duration::from_millis(100),
-            backoff: 2.0,
-            delay_max: Duration::from_millis(300),
-            jitter: 0.5,
             counts: Arc::default(),
         }
     }

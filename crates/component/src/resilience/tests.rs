@@ -178,13 +178,12 @@ fn a_guarded_step_leaves_nothing_behind() {
         let services = FakeServices::default();
         let guard = Guard {
             retry: Some(Retry {
-                on: vec![Matcher::Kind(Kind::Connection)],
+                policy: RetryPolicy {
+                    on: vec![Matcher::Kind(Kind::Connection)],
+                    times: 1,
+                    backoff: Backoff::doubling(MOMENT, MOMENT),
+                },
                 only_safe: false,
-                times: 1,
-                delay: MOMENT,
-                backoff: 1.0,
-                delay_max: MOMENT,
-                jitter: 0.0,
                 counts: Arc::default(),
             }),
             breaker: Some(Arc::new(breaker())),
@@ -336,13 +335,12 @@ fn tries(fails: Fails, only_safe: bool) -> u32 {
     let fails = Arc::new(fails);
     let guard = Guard {
         retry: Some(Retry {
-            on: vec![Matcher::Kind(Kind::Connection)],
+            policy: RetryPolicy {
+                on: vec![Matcher::Kind(Kind::Connection)],
+                times: 2,
+                backoff: Backoff::doubling(Duration::ZERO, Duration::ZERO),
+            },
             only_safe,
-            times: 2,
-            delay: Duration::ZERO,
-            backoff: 1.0,
-            delay_max: Duration::ZERO,
-            jitter: 0.0,
             counts: Arc::default(),
         }),
         ..Guard::default()

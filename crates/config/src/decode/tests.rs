@@ -148,6 +148,23 @@ fn the_reference_table_names_every_key() {
 }
 
 #[test]
+fn the_reference_table_has_no_names_of_rust_types() {
+    let engine = serde_json::json!({ "properties": {
+        "server": schema_for::<Server>(),
+        "deny": { "type": "object", "title": "DenyConfig", "description": "The deny list." },
+    } });
+    let page = crate::describe::markdown(&engine);
+    assert!(
+        page.contains("| `deny` | mapping |  | The deny list. |"),
+        "{page}"
+    );
+    assert!(
+        !page.contains("Server") && !page.contains("DenyConfig"),
+        "{page}"
+    );
+}
+
+#[test]
 fn the_reference_table_names_what_another_schema_defines() {
     let steps = serde_json::json!({ "properties": {
         "steps": { "type": "array", "items": { "$ref": "#/$defs/step" } },

@@ -7,13 +7,14 @@ use std::time::{Duration, Instant};
 
 use amqp::write::{self, Consumer};
 use amqp::{Acks, Deliver, Message, Room, Settled};
+use component::resilience::Backoff;
 use message::memory::{FREE, Intake, NoRoom};
 
 use super::state::Counts;
 use super::take::keep;
 
 /// How long to wait when a queue cannot be consumed from: at first, and at last.
-const BACKOFF: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(10));
+const BACKOFF: Backoff = Backoff::doubling(Duration::from_millis(500), Duration::from_secs(10));
 /// What a message costs in memory beside its bytes, its flow and the flow's connection included.
 pub(super) const OVERHEAD: usize = 8192;
 
@@ -308,9 +309,7 @@ impl Consumers {
         };
         books.channel = None;
         books.failures += 1;
-        let (first, longest) = BACKOFF;
-        let factor = 1_u32 << (books.failures - 1).min(8);
-        books.again_at = Some(Instant::now() + first.saturating_mul(factor).min(longest));
+        books.again_at = Some(Instant::now() + BACKOFF.delay_after(books.failures, 0.0));
         books.drop_inbox((&mut self.held, &mut self.small));
         let failures = books.failures;
         self.intake.uncover(self.small);

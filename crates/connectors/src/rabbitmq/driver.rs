@@ -9,13 +9,18 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use amqp::{Room, write};
+use component::resilience::Backoff;
 use tokio::time::sleep;
 
 use super::dial::{Dialer, Link, Refusal};
 use super::hub::{Hub, TICK, WANTED};
 
 /// How long to wait before the next try: at first, and at last.
-const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
+const BACKOFF: Backoff = Backoff {
+    // Not all workers come back at once.
+    jitter: 0.5,
+    ..Backoff::doubling(Duration::from_millis(100), Duration::from_secs(10))
+};
 /// A connection that has lasted so long was a good one.
 const STABLE: Duration = Duration::from_secs(10);
 /// How often the log tells that there is still no connection.
@@ -60,8 +65,8 @@ pub(super) async fn run(hub: Rc<Hub>) {
 }
 
 async fn supervise(hub: &Rc<Hub>) {
-    let mut chance = Chance::new(hub);
-    let mut dialer = Dialer::new(&hub.broker, chance.next() as usize);
+    let mut random = Random::new(hub);
+    let mut dialer = Dialer::new(&hub.broker, random.next() as usize);
     let (mut failures, mut told) = (0, None);
     loop {
         match until_closing(hub, dialer.connect()).await {
@@ -94,7 +99,7 @@ async fn supervise(hub: &Rc<Hub>) {
             }
         }
         failures += 1;
-        let pause = pause(hub, backoff(failures, &mut chance));
+        let pause = pause(hub, BACKOFF.delay_after(failures, random.fraction()));
         if until_closing(hub, pause).await.is_none() {
             return;
         }
@@ -129,18 +134,10 @@ fn tell(hub: &Hub, refusal: &Refusal, told: &mut Option<(Instant, String)>) {
     );
 }
 
-/// The time to wait after so many failures: less by chance, so that not all come at once.
-fn backoff(failures: u32, chance: &mut Chance) -> Duration {
-    let (first, longest) = BACKOFF;
-    let factor = 1_u32 << failures.saturating_sub(1).min(16);
-    let time = first.saturating_mul(factor).min(longest);
-    time.mul_f64(0.5 + (chance.next() % 1024) as f64 / 2048.0)
-}
+/// Random numbers, good enough to spread load.
+struct Random(u64);
 
-/// Numbers by chance, good enough to spread load.
-struct Chance(u64);
-
-impl Chance {
+impl Random {
     fn new(hub: &Rc<Hub>) -> Self {
         use std::hash::{BuildHasher, RandomState};
         Self(RandomState::new().hash_one(Rc::as_ptr(hub) as usize) | 1)
@@ -152,6 +149,11 @@ impl Chance {
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
         self.0
+    }
+
+    /// From 0 to 1.
+    fn fraction(&mut self) -> f64 {
+        (self.next() % 1024) as f64 / 1024.0
     }
 }
 

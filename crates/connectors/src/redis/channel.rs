@@ -12,7 +12,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use component::content::Format;
 use component::handler::{LocalFuture, Services, within};
-use component::source::{Source, Started};
+use component::resilience::Backoff;
+use component::source::{Source, Started, has_succeeded};
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use message::Fault;
@@ -23,13 +24,13 @@ use redis::aio::PubSubStream;
 use super::connection::Redis;
 use super::delivery::{self, Counts, count};
 use super::failure;
-use super::link::{backoff, link};
+use super::link::link;
 use super::source::ChannelSettings;
 
 /// How often the server is asked whether it is there.
 const PING: Duration = Duration::from_secs(10);
 /// The time from one try to connect to the next: first and longest.
-const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(15));
+const BACKOFF: Backoff = Backoff::doubling(Duration::from_millis(100), Duration::from_secs(15));
 /// The most bytes of messages that wait.
 const WAITING_MAX: usize = 64 << 20;
 
@@ -186,7 +187,7 @@ impl<'a> Work<'a> {
 
     /// Starts flows while there is room.
     fn fill(&mut self) {
-        while self.running.len() < self.source.settings.parallel {
+        while self.running.len() < self.source.settings.concurrent {
             self.intake.uncover(self.small.get());
             let Some((message, room)) = self.waiting.pop_front() else {
                 return;
@@ -215,7 +216,7 @@ fn connect<'a>(
     Box::pin(async move {
         loop {
             if tries > 0 {
-                services.sleep(backoff(tries, BACKOFF)).await;
+                services.sleep(BACKOFF.delay_after(tries, 0.0)).await;
             }
             match source.subscribe(services).await {
                 Ok(made) => return made,
@@ -298,9 +299,9 @@ impl ChannelSource {
         let parameters = [("channel", channel.as_str())];
         let request = delivery::request(&channel, body, self.settings.decode, &parameters);
         let result = flow.start(request, services).await;
-        count(match delivery::failure(&result) {
-            None => &self.state.done,
-            Some(_) => &self.state.failed,
+        count(match has_succeeded(&result) {
+            true => &self.state.done,
+            false => &self.state.failed,
         });
     }
 }

@@ -8,7 +8,7 @@ use std::time::Instant;
 use component::content::Format;
 use component::source::SourceContext;
 use component::state::{Measure, State, StateKey};
-use message::{Body, Fault, Headers, Reply, Request};
+use message::{Body, Headers, Request};
 
 /// What is counted.
 #[derive(Default)]
@@ -112,15 +112,6 @@ fn media_type(format: Format) -> &'static str {
     }
 }
 
-/// Why a message is not done, when it is not: its flow failed, or replied with an error.
-pub(super) fn failure(result: &Result<Reply, Fault>) -> Option<String> {
-    match result {
-        Ok(reply) if reply.status < 400 => None,
-        Ok(reply) => Some(format!("the flow replied with status {}", reply.status)),
-        Err(fault) => Some(format!("{}: {}", fault.name(), fault.detail)),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -130,12 +121,5 @@ mod tests {
         let request = request("a/b?c", Vec::new(), Format::Json, &[("id", "1-0 å")]);
         assert_eq!(request.path, "/a%2Fb%3Fc");
         assert_eq!(&*request.parameters[0].1, "1-0%20%C3%A5");
-    }
-
-    #[test]
-    fn a_reply_from_400_on_is_a_failure() {
-        assert!(failure(&Ok(Reply::new(204))).is_none());
-        assert!(failure(&Ok(Reply::new(404))).is_some());
-        assert!(failure(&Err(Fault::invalid("no"))).is_some());
     }
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use component::handler::{Services, within};
+use component::resilience::Backoff;
 use component::resources::Resource;
 use message::Fault;
 use net::Wire;
@@ -23,15 +24,9 @@ use super::failure;
 use super::outcome::Answer;
 
 /// The time from one try to connect to the next: first and longest.
-const BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
+const BACKOFF: Backoff = Backoff::doubling(Duration::from_millis(50), Duration::from_secs(5));
 /// The time from one try of `pop` with `wait` to the next: first and longest.
-const PAUSE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(200));
-
-/// The time to wait after so many failures in a row.
-pub(super) fn backoff(failures: u32, (first, longest): (Duration, Duration)) -> Duration {
-    let factor = 1_u32 << failures.saturating_sub(1).min(16);
-    first.saturating_mul(factor).min(longest)
-}
+const PAUSE: Backoff = Backoff::doubling(Duration::from_millis(10), Duration::from_millis(200));
 
 /// Gives the server a command over the worker's connection. An answer of nothing is asked for again
 /// for so long.
@@ -58,7 +53,9 @@ pub async fn ask(
         match left.filter(|left| !left.is_zero()) {
             Some(left) if answer == Some(Answer::Nothing) => {
                 tries += 1;
-                services.sleep(backoff(tries, PAUSE).min(left)).await;
+                services
+                    .sleep(PAUSE.delay_after(tries, 0.0).min(left))
+                    .await;
             }
             _ => return answer.ok_or_else(|| link.odd()),
         }
@@ -201,7 +198,7 @@ impl Link {
         if failures == 1 {
             tracing::warn!(target: "redis", connection = self.server.name, %fault, "not connected");
         }
-        let until = services.now() + backoff(failures, BACKOFF);
+        let until = services.now() + BACKOFF.delay_after(failures, 0.0);
         let fault = fault.clone();
         *self.down.borrow_mut() = Some(Down {
             failures,

@@ -44,6 +44,7 @@ const OF_CHANNEL: [&str; 1] = ["buffer"];
 /// What is read, with one of `stream`, `channel` and `pattern`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(extend("x-renamed" = { "parallel": "concurrent" }))]
 struct SourceConfig {
     /// The connection: a `redis` one of `use:`.
     connection: Spanned<String>,
@@ -80,7 +81,7 @@ struct SourceConfig {
     buffer: Option<Spanned<u64>>,
     /// The number of flows that may run at a time, from 1 to 4096; for a stream, on all workers
     /// together. The default is 16; with 1 they run in order.
-    parallel: Option<Spanned<u64>>,
+    concurrent: Option<Spanned<u64>>,
     /// How bodies are decoded: `json`, `xml`, `form`, `csv`, `text` or `bytes`. The default is
     /// `text`.
     decode: Option<Spanned<Format>>,
@@ -135,7 +136,7 @@ pub struct StreamSettings {
     /// How many entries are asked for at a time.
     pub batch: u64,
     /// How many flows may run at a time on all workers.
-    pub parallel: usize,
+    pub concurrent: usize,
     /// After which time an entry is taken over.
     pub idle: Duration,
     /// What becomes of an entry whose flow has failed.
@@ -156,7 +157,7 @@ pub struct ChannelSettings {
     /// How many messages may wait.
     pub buffer: usize,
     /// How many flows may run at a time.
-    pub parallel: usize,
+    pub concurrent: usize,
     /// How the body is read.
     pub decode: Format,
 }
@@ -258,17 +259,17 @@ impl SourceConfig {
         let name = read_name(first, report);
         let is_stream = self.stream.is_some();
         check_keys(is_stream, node, report);
-        let parallel = bounds::count(self.parallel.as_ref(), 16, 1..=4096, report) as usize;
+        let concurrent = bounds::count(self.concurrent.as_ref(), 16, 1..=4096, report) as usize;
         let decode = self.decode.as_ref().map_or(Format::Text, |it| it.value);
         if is_stream {
-            let settings = self.stream_settings(node, name?, (parallel, decode), report);
+            let settings = self.stream_settings(node, name?, (concurrent, decode), report);
             return settings.map(Settings::Stream);
         }
         Some(Settings::Channel(ChannelSettings {
             name: name?,
             is_pattern: self.pattern.is_some(),
             buffer: bounds::count(self.buffer.as_ref(), 1000, 1..=1_000_000, report) as usize,
-            parallel,
+            concurrent,
             decode,
         }))
     }
@@ -277,7 +278,7 @@ impl SourceConfig {
         &self,
         node: &Node,
         stream: String,
-        (parallel, decode): (usize, Format),
+        (concurrent, decode): (usize, Format),
         report: &mut Report,
     ) -> Option<StreamSettings> {
         let Some(group) = &self.group else {
@@ -305,7 +306,7 @@ impl SourceConfig {
             },
             start: self.start.as_ref().map_or(Start::New, |it| it.value),
             batch: bounds::count(self.batch.as_ref(), 16, 1..=1000, report),
-            parallel,
+            concurrent,
             idle,
             on_failure: on_failure?,
             field: self.field.as_ref().map(|it| it.value.clone()),

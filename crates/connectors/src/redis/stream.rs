@@ -15,7 +15,8 @@ use std::time::Duration;
 
 use component::content::Format;
 use component::handler::{LocalFuture, Services};
-use component::source::{Source, Started};
+use component::resilience::Backoff;
+use component::source::{Source, Started, failure};
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use message::Fault;
@@ -25,12 +26,11 @@ use self::entry::Entry;
 use self::group::{Claimed, Group};
 use self::intake::{Held, Taken};
 use super::connection::Redis;
-use super::delivery::{self, Counts, count};
-use super::link::backoff;
+use super::delivery::{Counts, count};
 use super::source::{OnFailure, StreamSettings};
 
 /// The time from one try to the next: first and longest.
-const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(15));
+const BACKOFF: Backoff = Backoff::doubling(Duration::from_millis(100), Duration::from_secs(15));
 
 /// The source.
 pub(super) struct StreamSource {
@@ -47,8 +47,8 @@ impl Source for StreamSource {
         stop: LocalFuture<'static, ()>,
     ) -> LocalFuture<'a, ()> {
         Box::pin(async move {
-            let parallel = services.share().of(self.settings.parallel);
-            if parallel == 0 {
+            let concurrent = services.share().of(self.settings.concurrent);
+            if concurrent == 0 {
                 // The other workers have them all.
                 return stop.await;
             }
@@ -65,7 +65,7 @@ impl Source for StreamSource {
                 parked: Cell::new(0),
                 stopping: Cell::new(false),
             };
-            worker.run(parallel, stop).await;
+            worker.run(concurrent, stop).await;
         })
     }
 
@@ -111,14 +111,15 @@ enum Event {
 }
 
 impl Worker<'_> {
-    async fn run(&self, parallel: usize, mut stop: LocalFuture<'static, ()>) {
+    async fn run(&self, concurrent: usize, mut stop: LocalFuture<'static, ()>) {
         let mut reading: Option<LocalFuture<'_, Vec<Entry>>> = None;
         let mut claiming: Option<LocalFuture<'_, Vec<Entry>>> = None;
         let mut keeping: LocalFuture<'_, ()> = Box::pin(self.keep());
         let mut waiting: VecDeque<Taken> = VecDeque::new();
         let mut running: FuturesUnordered<LocalFuture<'_, ()>> = FuturesUnordered::new();
         loop {
-            let has_room = self.parked.get() == 0 && waiting.is_empty() && running.len() < parallel;
+            let has_room =
+                self.parked.get() == 0 && waiting.is_empty() && running.len() < concurrent;
             if has_room && reading.is_none() {
                 reading = Some(Box::pin(self.read()));
             }
@@ -156,7 +157,7 @@ impl Worker<'_> {
                 Event::Came(entries) => self.take(entries, &mut waiting),
                 Event::Ended | Event::Kept => {}
             }
-            while running.len() < parallel
+            while running.len() < concurrent
                 && let Some(entry) = waiting.pop_front()
             {
                 running.push(Box::pin(self.process(entry)));
@@ -210,7 +211,9 @@ impl Worker<'_> {
                 Err(fault) => {
                     failures += 1;
                     self.tell(&fault, failures, "a stream cannot be read");
-                    self.services.sleep(backoff(failures, BACKOFF)).await;
+                    self.services
+                        .sleep(BACKOFF.delay_after(failures, 0.0))
+                        .await;
                 }
             }
         }
@@ -307,7 +310,7 @@ impl Worker<'_> {
             entry.fields = Vec::new();
         }
         let result = self.flow.start(request, self.services).await;
-        delivery::failure(&result)
+        failure(&result)
     }
 
     async fn bury(&self, entry: &Entry, target: &str, (why, tries): (&str, u64)) {
@@ -346,7 +349,9 @@ impl Worker<'_> {
                     if self.stopping.get() {
                         return None;
                     }
-                    self.services.sleep(backoff(failures, BACKOFF)).await;
+                    self.services
+                        .sleep(BACKOFF.delay_after(failures, 0.0))
+                        .await;
                 }
             }
         }

@@ -166,8 +166,8 @@ impl JsonSchema for Auth {
 struct Caller {
     /// The caller.
     id: String,
-    /// The way by which the caller is known, one of the flow's `auth`. The default is the first of
-    /// them.
+    /// The name of the caller's authentication method, one of the flow's `auth`. The default is the
+    /// first of them.
     way: Option<String>,
     /// What the caller may do.
     scopes: Option<Vec<String>>,

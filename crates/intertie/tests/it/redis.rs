@@ -281,7 +281,7 @@ fn entries_of_a_stream_start_the_flow_and_are_acknowledged() {
     let (redis, folder) = (Redis::start(), TempDir::new());
     let backend = StrictBackend::start();
     redis.ask(&["XADD", "s", "*", "a", "before", "b", "2"]);
-    write_stream_flow(&folder, &redis, backend.port(), "start: all, parallel: 8");
+    write_stream_flow(&folder, &redis, backend.port(), "start: all, concurrent: 8");
     let engine = Engine::run(&[folder.path()], &[]);
     for number in 0..50 {
         redis.ask(&["XADD", "s", "*", "n", &number.to_string()]);
@@ -313,7 +313,7 @@ fn nothing_is_lost_over_a_kill_of_engine_or_server() {
         std::thread::sleep(std::time::Duration::from_millis(20));
         OK.to_vec()
     });
-    let settings = "start: all, parallel: 4, batch: 4, idle: 1s";
+    let settings = "start: all, concurrent: 4, batch: 4, idle: 1s";
     write_stream_flow(&folder, &redis, backend.port(), settings);
     let engine = Engine::run(&[folder.path()], &[]);
     for number in 0..40 {
@@ -385,7 +385,7 @@ fn entries_behind_many_that_are_in_work_elsewhere_are_taken_over() {
     command.extend(deleted.iter().map(String::as_str));
     assert_eq!(redis.ask(&command), "101");
     let backend = StrictBackend::start();
-    write_stream_flow(&folder, &redis, backend.port(), "idle: 2s, parallel: 32");
+    write_stream_flow(&folder, &redis, backend.port(), "idle: 2s, concurrent: 32");
     let engine = Engine::run(&[folder.path()], &[]);
     wait_until("all of the dead consumer are done", || {
         set_idle(&redis, "alive", 1..401, "0");
@@ -465,7 +465,7 @@ fn messages_of_channels_start_the_flow() {
     let backend = StrictBackend::start();
     let text = format!(
         "flow: news\nuse: {{ store: {} }}\nfrom:\n  redis: {{ connection: store, \
-         pattern: \"news.*\", parallel: 1 }}\nsteps:\n  - http: {{ to: \
+         pattern: \"news.*\", concurrent: 1 }}\nsteps:\n  - http: {{ to: \
          \"http://127.0.0.1:{}/in\", method: POST, headers: {{ X-Channel: \
          \"${{ $path.channel }}\" }} }}\n",
         plain(&redis),
@@ -490,7 +490,7 @@ fn messages_that_nobody_has_room_for_are_counted() {
     let (redis, folder) = (Redis::start(), TempDir::new());
     let text = format!(
         "flow: busy\nuse: {{ store: {} }}\nfrom:\n  redis: {{ connection: store, channel: c, \
-         parallel: 1, buffer: 2 }}\nsteps:\n  - delay: 20s\n",
+         concurrent: 1, buffer: 2 }}\nsteps:\n  - delay: 20s\n",
         plain(&redis)
     );
     folder.write("flow.yaml", &text);

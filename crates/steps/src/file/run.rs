@@ -13,6 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 use bytes::Bytes;
 use component::content::Format;
 use component::handler::{LocalFuture, Services};
+use component::resilience::Backoff;
 use component::source::{Source, Started};
 use message::memory::{self, Intake, NoRoom, Reservation};
 
@@ -29,7 +30,7 @@ const GAP: Duration = Duration::from_millis(50);
 /// How long to wait when somebody else works on a file.
 const BUSY: Duration = Duration::from_secs(1);
 /// How long to wait after the first failure with a file, and the longest wait.
-const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(300));
+const BACKOFF: Backoff = Backoff::doubling(Duration::from_secs(1), Duration::from_secs(300));
 /// How often is looked whether there is room for a file.
 const LOOK: Duration = Duration::from_millis(100);
 /// How often the log tells that a folder cannot be read.
@@ -214,7 +215,7 @@ impl Worker<'_> {
                 return;
             }
             failures += 1;
-            self.pause(backoff(failures)).await;
+            self.pause(BACKOFF.delay_after(failures, 0.0)).await;
         }
     }
 
@@ -238,13 +239,6 @@ impl Worker<'_> {
             "{what}"
         );
     }
-}
-
-/// The time to wait after so many failures.
-fn backoff(failures: u32) -> Duration {
-    let (first, longest) = BACKOFF;
-    let factor = 1_u32 << failures.saturating_sub(1).min(16);
-    first.saturating_mul(factor).min(longest)
 }
 
 /// What a look at the folder gives.
@@ -477,7 +471,7 @@ impl<'a> Work<'a> {
     /// Starts work on files while there is room.
     fn fill(&mut self) {
         let settings = &self.worker.source.settings;
-        while self.files.len() < settings.parallel {
+        while self.files.len() < settings.concurrent {
             let Some(found) = self.ready.pop_front() else {
                 return;
             };
@@ -519,7 +513,7 @@ impl<'a> Work<'a> {
             How::Failed(error) => {
                 self.worker.tell(&name, &error, "a file cannot be taken");
                 let failures = self.later.get(&name).map_or(0, |later| later.failures) + 1;
-                let until = now + backoff(failures);
+                let until = now + BACKOFF.delay_after(failures, 0.0);
                 self.later.insert(name, Later { until, failures });
             }
         }

@@ -282,7 +282,7 @@ fn the_oldest_comes_first_when_time_decides() {
 
 #[test]
 fn so_many_files_are_under_way_and_a_stop_waits_for_them() {
-    let place = Place::new(", parallel: 3");
+    let place = Place::new(", concurrent: 3");
     let flow = FakeFlow::good();
     flow.allow(0);
     for number in 0..5 {
@@ -334,7 +334,7 @@ fn what_a_crash_has_left_is_taken_up_again_and_what_others_work_on_is_not() {
 
 #[test]
 fn two_engines_share_a_folder() {
-    let place = Place::new(", parallel: 2");
+    let place = Place::new(", concurrent: 2");
     let (one, two) = (FakeFlow::good(), FakeFlow::good());
     let all: Vec<String> = (0..50).map(|number| format!("{number:02}")).collect();
     all.iter().for_each(|name| place.put(name, name));
@@ -364,7 +364,7 @@ fn two_engines_share_a_folder() {
 
 #[test]
 fn a_second_file_of_a_name_waits_for_the_first() {
-    let place = Place::new(", parallel: 4");
+    let place = Place::new(", concurrent: 4");
     let flow = FakeFlow::good();
     flow.allow(0);
     place.put("a", "first");
@@ -570,12 +570,12 @@ fn what_cannot_be_is_refused() {
                 &["IT0285 1:23 `*.part` fits no file that is taken"],
             ),
             (
-                "{ folder: a, every: 10ms, stable: 2h, parallel: 0, body_max: 2GiB }",
+                "{ folder: a, every: 10ms, stable: 2h, concurrent: 0, body_max: 2GiB }",
                 &[
                     "IT0282 1:21 `every` is 10ms, out of its range",
                     "IT0282 1:35 `stable` is 2h, out of its range",
-                    "IT0282 1:49 `parallel` is 0, out of its range",
-                    "IT0282 1:62 `body_max` is 2GiB, out of its range",
+                    "IT0282 1:49 `concurrent` is 0, out of its range",
+                    "IT0282 1:64 `body_max` is 2GiB, out of its range",
                 ],
             ),
         ],

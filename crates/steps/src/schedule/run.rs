@@ -7,7 +7,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use component::handler::{LocalFuture, Services};
-use component::source::{Source, Started};
+use component::source::{Source, Started, has_succeeded};
 use jiff::{SignedDuration, Timestamp};
 use message::{Headers, Request};
 
@@ -215,7 +215,7 @@ impl Work<'_> {
         self.runs.push(Box::pin(async move {
             let result = flow.start(request, services).await;
             // A failure has been logged by the flow.
-            if !result.is_ok_and(|reply| reply.status < 400) {
+            if !has_succeeded(&result) {
                 state.failed.fetch_add(1, Ordering::Relaxed);
             }
         }));

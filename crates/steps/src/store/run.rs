@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use component::content::Format;
 use component::handler::{LocalFuture, Services};
-use component::source::{Source, Started};
+use component::resilience::RetryPolicy;
+use component::source::{Source, Started, success};
 use journal::{Delivery, Order, Refusal, Settle};
 use message::memory::{self, Intake, NoRoom};
 use message::{Fault, Kind, Origin, Reply, Request};
@@ -17,7 +18,6 @@ use tokio::sync::Notify;
 
 use super::depot::Store;
 use super::envelope;
-use super::source::Tries;
 
 /// How long nothing is taken from a store that gives nothing.
 const PAUSE: Duration = Duration::from_secs(5);
@@ -32,7 +32,7 @@ pub(super) struct StoreSource {
     pub store: Arc<Store>,
     pub order: Order,
     pub concurrent: usize,
-    pub tries: Tries,
+    pub retry: RetryPolicy,
     pub decode: Option<Format>,
 }
 
@@ -179,7 +179,7 @@ impl StoreSource {
         let work = Deliver {
             delivery: held(delivery),
             flow: Arc::clone(flow),
-            tries: self.tries.clone(),
+            retry: self.retry.clone(),
             store: Arc::clone(&self.store),
             place: Place::new(gate),
         };
@@ -225,7 +225,7 @@ async fn next(
 struct Deliver {
     delivery: Delivery,
     flow: Arc<dyn Started>,
-    tries: Tries,
+    retry: RetryPolicy,
     store: Arc<Store>,
     place: Place,
 }
@@ -262,13 +262,11 @@ impl Deliver {
 
     /// What becomes of a message whose flow has ended so.
     fn settle(&self, result: Result<Reply, Fault>, services: &dyn Services) -> Settle {
-        let fault = match result {
-            Ok(reply) if reply.status < 400 => return Settle::Done,
-            Ok(reply) => Fault::of_status(reply.status),
-            Err(fault) => fault,
+        let Err(fault) = success(result) else {
+            return Settle::Done;
         };
         let failed = self.delivery.attempts + 1;
-        match self.tries.wait(failed, &fault, services.chance()) {
+        match self.retry.delay_after(failed, &fault, services.chance()) {
             Some(wait) => Settle::Back(wait),
             None => {
                 let (flow, store) = (&**self.flow.name(), &*self.store.name);
@@ -323,19 +321,5 @@ impl Gate {
         while !self.is_stopping.get() {
             self.changed.notified().await;
         }
-    }
-}
-
-impl Tries {
-    /// How long to wait before the next try after this many failures; `None` when there is none.
-    pub fn wait(&self, failed: u32, fault: &Fault, chance: f64) -> Option<Duration> {
-        if failed > self.times || !self.on.iter().any(|matcher| matcher.fits(fault)) {
-            return None;
-        }
-        let growth = self.backoff.powi(failed.saturating_sub(1).min(64) as i32);
-        let longest = self.delay_max.as_secs_f64();
-        let full = (self.delay.as_secs_f64() * growth).min(longest);
-        let wait = Duration::from_secs_f64((full * (1.0 - self.jitter * chance)).max(0.0));
-        Some(wait.max(fault.retry_after.unwrap_or_default()))
     }
 }

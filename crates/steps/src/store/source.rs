@@ -1,10 +1,11 @@
 //! `store`: starts a flow with each message that a step `store` has kept.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
 use component::content::Format;
-use component::failure::Matcher;
+use component::resilience::{RetryConfig, RetryDefaults};
 use component::source::{Source, SourceContext, SourceDefinition};
 use config::{Node, Report, Spanned, Value};
 use journal::Order;
@@ -42,37 +43,33 @@ struct SourceConfig {
     ordered: Option<Spanned<Ordered>>,
     /// How failed deliveries are retried.
     #[serde(default)]
-    retry: Option<RetryConfig>,
+    retry: RetryConfig<OfStore>,
     /// How bodies are decoded, whatever their `Content-Type`: `json`, `xml`, `form`, `csv`, `text`
     /// or `bytes`.
     decode: Option<Format>,
 }
 
-/// When a delivery that failed is tried again. Tries and waits go on where they were after a
-/// restart.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-#[schemars(inline)]
-struct RetryConfig {
-    /// The failures to retry: kinds, `4xx`, `5xx`, statuses, `any` (the default). After any other
-    /// the message becomes a dead letter at once.
-    on: Option<Spanned<Vec<OneName>>>,
-    /// The number of retries after the first attempt, from 0 to 1000000; then the message becomes a
-    /// dead letter.
-    #[schemars(extend("default" = 20))]
-    times: Option<Spanned<u64>>,
-    /// The delay before the first retry, from 1ms to 1d.
-    #[schemars(extend("default" = "1s"))]
-    delay: Option<Spanned<config::Duration>>,
-    /// The factor by which the delay grows with each retry, from 1 to 10.
-    #[schemars(extend("default" = 2))]
-    backoff: Option<Spanned<f64>>,
-    /// The longest delay, from 1ms to 1d. A `Retry-After` may ask for more.
-    #[schemars(extend("default" = "5m"))]
-    delay_max: Option<Spanned<config::Duration>>,
-    /// The random part of each delay, from `0%` to `100%`.
-    #[schemars(extend("default" = "20%"))]
-    jitter: Option<Spanned<String>>,
+/// `retry:` of a store.
+#[derive(Debug)]
+struct OfStore;
+
+impl RetryDefaults for OfStore {
+    const SUMMARY: &'static str = "When a delivery that failed is tried again. Tries and delays go \
+                                   on where they were after a restart.";
+    const ON: Option<(&'static [&'static str], &'static str)> = Some((
+        &["any"],
+        "The failures to retry: kinds, `4xx`, `5xx`, statuses, `any` (the default). After any \
+         other the message becomes a dead letter at once.",
+    ));
+    const TIMES: (RangeInclusive<u32>, u32, &'static str) = (
+        0..=1_000_000,
+        20,
+        "The number of retries after the first attempt; then the message becomes a dead letter.",
+    );
+    const DELAY: Duration = Duration::from_secs(1);
+    const FACTOR: f64 = 2.0;
+    const DELAY_MAX: Duration = Duration::from_secs(300);
+    const DELAY_MAX_MEANING: &'static str = "The longest delay. A `Retry-After` may ask for more.";
 }
 
 /// Which messages wait for each other.
@@ -95,17 +92,6 @@ enum ByKey {
     ByKey,
 }
 
-/// The name of a kind of failure, or a status.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(untagged)]
-#[schemars(inline)]
-enum OneName {
-    /// A status.
-    Status(u16),
-    /// A name.
-    Name(String),
-}
-
 /// The short form or the mapping, for the schema alone.
 struct Forms;
 
@@ -120,17 +106,6 @@ impl JsonSchema for Forms {
     }
 }
 
-/// How failed deliveries are retried.
-#[derive(Clone, Debug)]
-pub(super) struct Tries {
-    pub on: Vec<Matcher>,
-    pub times: u32,
-    pub delay: Duration,
-    pub backoff: f64,
-    pub delay_max: Duration,
-    pub jitter: f64,
-}
-
 fn build(node: &Node, context: &mut SourceContext<'_>) -> Option<Arc<dyn Source>> {
     let report = &mut *context.report;
     let config = match &node.value {
@@ -141,7 +116,7 @@ fn build(node: &Node, context: &mut SourceContext<'_>) -> Option<Arc<dyn Source>
             },
             concurrent: None,
             ordered: None,
-            retry: None,
+            retry: RetryConfig::default(),
             decode: None,
         },
         Value::Mapping(_) => config::decode(node, report)?,
@@ -158,7 +133,7 @@ fn build(node: &Node, context: &mut SourceContext<'_>) -> Option<Arc<dyn Source>
         Some(Ordered::By(ByKey::ByKey)) => Order::ByKey,
     };
     let concurrent = read_concurrent(config.concurrent.as_ref(), order, report);
-    let tries = read_tries(config.retry.as_ref(), report);
+    let retry = config.retry.policy(BAD_DELIVERY, report);
     if report.errors() > before {
         return None;
     }
@@ -166,7 +141,7 @@ fn build(node: &Node, context: &mut SourceContext<'_>) -> Option<Arc<dyn Source>
         store: Store::of(&config.name.value, context.surroundings.states),
         order,
         concurrent,
-        tries: tries?,
+        retry,
         decode: config.decode,
     }))
 }
@@ -182,58 +157,4 @@ fn read_concurrent(value: Option<&Spanned<u64>>, order: Order, report: &mut Repo
             .hint("one message after the other is delivered; leave one of both out");
     }
     1
-}
-
-fn read_tries(config: Option<&RetryConfig>, report: &mut Report) -> Option<Tries> {
-    let default = RetryConfig::default();
-    let config = config.unwrap_or(&default);
-    let on = match &config.on {
-        Some(names) => read_names(names, report)?,
-        None => vec![Matcher::Any],
-    };
-    let times = range::count("times", config.times.as_ref(), 0..=1_000_000, 20, report);
-    let second = Duration::from_secs(1);
-    let delay = range::time_or("delay", config.delay.as_ref(), second, report);
-    let longest = config.delay_max.as_ref();
-    let delay_max = range::time_or("delay_max", longest, 300 * second, report);
-    let backoff = config.backoff.as_ref().map_or(2.0, |backoff| {
-        if !(1.0..=10.0).contains(&backoff.value) {
-            let message = "`backoff` is outside its range";
-            report
-                .error(BAD_DELIVERY, backoff.span, message)
-                .hint("from 1 to 10");
-        }
-        backoff.value
-    });
-    let jitter = config.jitter.as_ref();
-    let jitter = jitter.map_or(0.2, |part| range::part("jitter", part, report));
-    Some(Tries {
-        on,
-        times: times as u32,
-        delay,
-        backoff,
-        delay_max: delay_max.max(delay),
-        jitter,
-    })
-}
-
-fn read_names(names: &Spanned<Vec<OneName>>, report: &mut Report) -> Option<Vec<Matcher>> {
-    let texts = names.value.iter().map(|name| match name {
-        OneName::Status(status) => status.to_string(),
-        OneName::Name(name) => name.clone(),
-    });
-    let read: Option<Vec<Matcher>> = texts
-        .map(|text| Matcher::of_name(&text).filter(|_| !text.is_empty()))
-        .collect();
-    if read.is_none() || names.value.is_empty() {
-        report
-            .error(
-                BAD_DELIVERY,
-                names.span,
-                "this is no list of kinds of failures",
-            )
-            .hint("kinds such as `timeout`, `5xx`, a status, a type that the flow raises, `any`");
-        return None;
-    }
-    read
 }

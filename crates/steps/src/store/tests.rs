@@ -8,7 +8,6 @@ use component::state::States;
 use message::{Fault, Kind, Method, Origin};
 
 use super::depot::Depot;
-use super::source::Tries;
 use super::{SOURCE, STEP, describe, envelope};
 use crate::testing;
 use crate::under_way::testing::build;
@@ -128,23 +127,4 @@ fn what_is_no_message_is_told() {
     other[0] = 9;
     let error = envelope::decode(&Bytes::from(other)).err();
     assert_eq!(error, Some("it was stored by another version of intertie"));
-}
-
-#[test]
-fn waits_grow_and_end() {
-    let tries = Tries {
-        on: vec![Matcher::Kind(Kind::Timeout), Matcher::Class(5)],
-        times: 3,
-        delay: Duration::from_secs(1),
-        backoff: 3.0,
-        delay_max: Duration::from_secs(5),
-        jitter: 0.5,
-    };
-    let late = Fault::new(Kind::Timeout, Origin::Upstream, "");
-    let waits = [1, 2, 3, 4].map(|failed| tries.wait(failed, &late, 0.0).map(|it| it.as_secs()));
-    assert_eq!(waits, [Some(1), Some(3), Some(5), None]);
-    assert_eq!(tries.wait(1, &late, 1.0), Some(Duration::from_millis(500)));
-    assert_eq!(tries.wait(1, &Fault::of_status(404), 0.0), None);
-    let asked = Fault::of_status(503).with_retry_after(Duration::from_secs(60));
-    assert_eq!(tries.wait(1, &asked, 0.0), Some(Duration::from_secs(60)));
 }

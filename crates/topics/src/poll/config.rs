@@ -1,11 +1,15 @@
 //! What stands under `poll:`, as it is written.
 
-use super::codes::BAD_POLL;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
 use component::content::Format;
-use component::resilience::Retry;
+use component::resilience::{RetryConfig, RetryDefaults};
 use config::{AnyValue, ByteSize, Node, Report, Spanned};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
+
+use super::codes::BAD_POLL;
 
 /// Asks another system again and again.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -43,7 +47,8 @@ pub(super) struct PollConfig {
     #[schemars(extend("default" = "10s"))]
     pub timeout: Option<Spanned<config::Duration>>,
     /// How failed requests are retried before the next one is due.
-    pub retry: Option<RetryConfig>,
+    #[serde(default)]
+    pub retry: RetryConfig<OfPoll>,
     /// How many redirects are followed, on the same host only, from 0 to 20.
     #[schemars(extend("default" = 5))]
     #[allow(dead_code, reason = "read from the tree with the request")]
@@ -110,36 +115,25 @@ impl From<Decode> for Format {
     }
 }
 
-/// Further tries of a request that failed. While they last, requests that are due are left out.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct RetryConfig {
-    /// The failures to retry: kinds, `4xx`, `5xx`, statuses. The default is `500`, `503`, `504`,
-    /// `connection` and `timeout`.
-    pub on: Option<Spanned<Vec<OneName>>>,
-    /// The number of retries after the first attempt, from 0 to 100.
-    #[schemars(extend("default" = 3))]
-    pub times: Option<Spanned<u64>>,
-    /// The delay before the first retry, from 1ms to 1d.
-    #[schemars(extend("default" = "1s"))]
-    pub delay: Option<Spanned<config::Duration>>,
-    /// The factor by which the delay grows with each retry, from 1 to 10.
-    #[schemars(extend("default" = 2))]
-    pub backoff: Option<Spanned<f64>>,
-    /// The longest delay, from 1ms to 1d.
-    #[schemars(extend("default" = "10s"))]
-    pub max: Option<Spanned<config::Duration>>,
-}
+/// `retry:` of polling.
+#[derive(Debug)]
+pub(super) struct OfPoll;
 
-/// The name of a failure.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(untagged)]
-#[schemars(inline)]
-pub(super) enum OneName {
-    /// A status.
-    Status(u16),
-    /// A kind or a class.
-    Name(String),
+impl RetryDefaults for OfPoll {
+    const SUMMARY: &'static str =
+        "How failed requests are retried. While they are, requests that are due are left out.";
+    const ON: Option<(&'static [&'static str], &'static str)> = Some((
+        &["500", "503", "504", "connection", "timeout"],
+        "The failures to retry: kinds, `4xx`, `5xx`, statuses. The default is `500`, `503`, `504`, \
+         `connection` and `timeout`.",
+    ));
+    const TIMES: (RangeInclusive<u32>, u32, &'static str) =
+        (0..=100, 3, "The number of retries after the first attempt.");
+    const DELAY: Duration = Duration::from_secs(1);
+    const FACTOR: f64 = 2.0;
+    const DELAY_MAX: Duration = Duration::from_secs(10);
+    const DELAY_MAX_MEANING: &'static str =
+        "The longest delay. A `Retry-After` that asks for more ends the retries.";
 }
 
 /// How an answer comes in pages: one of `page`, `offset`, `cursor`, `link` and `next`.
@@ -265,28 +259,4 @@ pub(super) fn read(node: &Node, without: &[&str], report: &mut Report) -> Option
         return None;
     }
     config::decode(node, report)
-}
-
-/// Further tries that are made when nothing is said.
-pub(super) fn default_retry() -> Retry {
-    use component::failure::Matcher;
-    use message::Kind;
-    use std::time::Duration;
-    Retry {
-        on: vec![
-            Matcher::Status(500),
-            Matcher::Status(503),
-            Matcher::Status(504),
-            Matcher::Kind(Kind::Connection),
-            Matcher::Kind(Kind::Timeout),
-        ],
-        // To ask again is what a poll does.
-        only_safe: false,
-        times: 3,
-        delay: Duration::from_secs(1),
-        backoff: 2.0,
-        delay_max: Duration::from_secs(10),
-        jitter: 0.2,
-        counts: std::sync::Arc::default(),
-    }
 }

@@ -10,7 +10,7 @@ use component::connection::Connections;
 use component::definition::{BlockReader, BuildContext, Surroundings, compile_expression};
 use component::evaluation::Evaluation;
 use component::failure::{Handlers, Matcher};
-use component::resilience::Retry;
+use component::resilience::{Retry, RetryConfig};
 use component::scope::Scope;
 use component::state::StateKey;
 use component::upstream::UpstreamPlan;
@@ -19,10 +19,7 @@ use expr::jq::Expression;
 use steps::Asker;
 
 use super::codes::{BAD_PAGES, BAD_POINTER, BAD_POLL, POLL_RANGE};
-use super::config::{
-    CursorConfig, OffsetConfig, OneName, PageConfig, PaginationConfig, PollConfig, RetryConfig,
-    default_retry,
-};
+use super::config::{CursorConfig, OfPoll, OffsetConfig, PageConfig, PaginationConfig, PollConfig};
 use super::fetch::{Fetcher, Slots};
 use super::memory::{Memory, digest};
 use super::pages::{Kind, Pages, Place};
@@ -33,7 +30,6 @@ use super::run::{Poller, Timing};
 const EVERY: RangeInclusive<Duration> = Duration::from_millis(100)..=DAY;
 const DAY: Duration = Duration::from_secs(24 * 3600);
 const TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(3600);
-const WAIT: RangeInclusive<Duration> = Duration::from_millis(1)..=DAY;
 /// The sizes that an answer may have.
 const BODY: RangeInclusive<u64> = 1..=64 << 20;
 
@@ -80,7 +76,7 @@ pub(super) fn read(
     let report = &mut *surrounded.report;
     let timing = read_timing(config, report);
     let timeout = time("timeout", config.timeout.as_ref(), TIMEOUT, report);
-    let retry = read_retry(config.retry.as_ref(), report);
+    let retry = read_retry(&config.retry, report);
     let body_max = read_body_max(config.body_max.as_ref(), report);
     let pointer = config.pointer.as_ref();
     let pointer = pointer.map_or_else(|| Some(Pointer::default()), |it| read_pointer(it, report));
@@ -249,49 +245,24 @@ fn read_pointer(text: &Spanned<String>, report: &mut Report) -> Option<Pointer> 
     pointer
 }
 
-fn read_retry(config: Option<&RetryConfig>, report: &mut Report) -> Retry {
-    let defaults = default_retry();
-    let Some(config) = config else {
-        return defaults;
-    };
-    let delay = time("delay", config.delay.as_ref(), WAIT, report).unwrap_or(defaults.delay);
-    let longest = time("max", config.max.as_ref(), WAIT, report).unwrap_or(defaults.delay_max);
-    let times = count("times", config.times.as_ref(), 0..=100, report);
-    let backoff = config.backoff.as_ref().map_or(defaults.backoff, |backoff| {
-        if !(1.0..=10.0).contains(&backoff.value) {
-            refuse("backoff", (backoff.value, 1, 10), backoff.span, report);
-        }
-        backoff.value
+fn read_retry(config: &RetryConfig<OfPoll>, report: &mut Report) -> Retry {
+    let policy = config.policy(BAD_POLL, report);
+    let raised = policy.on.iter().find_map(|matcher| match matcher {
+        Matcher::Type(name) => Some(name),
+        _ => None,
     });
-    Retry {
-        on: match &config.on {
-            Some(names) => read_names(names, report),
-            None => defaults.on,
-        },
-        times: times.map_or(defaults.times, |times| times as u32),
-        delay,
-        backoff,
-        delay_max: longest.max(delay),
-        ..defaults
-    }
-}
-
-fn read_names(names: &Spanned<Vec<OneName>>, report: &mut Report) -> Vec<Matcher> {
-    let matchers = names.value.iter().filter_map(|name| {
-        let text = match name {
-            OneName::Status(status) => status.to_string(),
-            OneName::Name(name) => name.clone(),
-        };
+    if let (Some(name), Some(span)) = (raised, config.place_of_failures()) {
         // Nobody raises errors here.
-        let matcher = Matcher::of_name(&text).filter(|it| !matches!(it, Matcher::Type(_)));
-        if matcher.is_none() {
-            let message = format!("no request fails with `{}`", text.escape_debug());
-            let diagnostic = report.error(BAD_POLL, names.span, message);
-            diagnostic.hint("write statuses, `4xx`, `5xx`, `connection`, `timeout` or `any`");
-        }
-        matcher
-    });
-    matchers.collect()
+        let message = format!("no request fails with `{}`", name.escape_debug());
+        let diagnostic = report.error(BAD_POLL, span, message);
+        diagnostic.hint("write statuses, `4xx`, `5xx`, `connection`, `timeout` or `any`");
+    }
+    Retry {
+        policy,
+        // To ask again is what a poll does.
+        only_safe: false,
+        counts: Arc::default(),
+    }
 }
 
 fn read_conditional(node: &Node, config: &PollConfig, report: &mut Report) -> bool {

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use component::handler::{LocalFuture, Services};
-use component::source::{Source, SourceContext, SourceDefinition, Started};
+use component::source::{Source, SourceContext, SourceDefinition, Started, success};
 use component::state::{State, StateKey};
 use component::upstream::UpstreamPlan;
 use config::Node;
@@ -110,11 +110,7 @@ impl FlowSink<'_> {
             return Ok(false);
         }
         let text = document.text().clone();
-        let reply = self.flow.start(request(text.clone()), services).await?;
-        if reply.status >= 400 {
-            let cause = format!("the flow ended with status {}", reply.status);
-            return Err(Fault::of_status(reply.status).with_cause(cause));
-        }
+        success(self.flow.start(request(text.clone()), services).await)?;
         // A flow that failed gets the document again with the next poll.
         *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(text);
         Ok(!is_same)

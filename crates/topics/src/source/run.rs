@@ -7,11 +7,12 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use component::handler::{LocalFuture, Services};
-use component::source::{Source, Started};
-use message::{Fault, Headers, Reply, Request};
+use component::resilience::RetryPolicy;
+use component::source::{Source, Started, success};
+use message::{Fault, Headers, Request};
 use tokio::sync::watch;
 
-use super::{Mode, Start, Tries};
+use super::{Mode, Start};
 use crate::event::{Content, Event};
 use crate::log::{Counts, Log, Slot};
 use crate::topic::{History, Topic};
@@ -28,7 +29,7 @@ pub(crate) struct TopicSource {
     pub start: Start,
     pub cursor: String,
     pub concurrent: usize,
-    pub tries: Tries,
+    pub retry: RetryPolicy,
 }
 
 impl Source for TopicSource {
@@ -383,11 +384,12 @@ impl TopicSource {
         let mut failed = 0;
         loop {
             let request = self.request(&due, failed + 1);
-            let Some(fault) = failure(flow.start(request, services).await) else {
+            let Err(fault) = success(flow.start(request, services).await) else {
                 return (number, true);
             };
             failed += 1;
-            let Some(wait) = self.tries.wait(failed, &fault) else {
+            let delay = self.retry.delay_after(failed, &fault, services.chance());
+            let Some(wait) = delay else {
                 let (flow, topic) = (&**flow.name(), &**self.topic.name());
                 let (id, error) = (due.event.id.to_string(), fault.to_string());
                 tracing::error!(
@@ -476,15 +478,6 @@ fn pause<'a>(services: &'a dyn Services) -> LocalFuture<'a, Result<History, Faul
 fn end(work: &mut Work<'_>, number: u64, is_done: bool) {
     if is_done {
         work.numbers.remove(&number);
-    }
-}
-
-/// Why a flow has failed, if it has.
-fn failure(result: Result<Reply, Fault>) -> Option<Fault> {
-    match result {
-        Ok(reply) if reply.status < 400 => None,
-        Ok(reply) => Some(Fault::of_status(reply.status)),
-        Err(fault) => Some(fault),
     }
 }
 

@@ -1,7 +1,10 @@
 //! What stands under `subscribe.webhooks`, as it is written.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use std::time::Duration;
 
+use component::resilience::{RetryConfig, RetryDefaults};
 use config::{ByteSize, Spanned};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -43,7 +46,8 @@ pub(crate) struct EndpointConfig {
     /// from one to another. Up to 10.
     pub secrets: Option<Spanned<Vec<Spanned<String>>>>,
     /// How requests are signed: `standard` (Standard Webhooks 1.0.0, `webhook-signature`), `github`
-    /// (`X-Hub-Signature-256`) or `none`.
+    /// (`X-Hub-Signature-256`) or `none`. Webhooks by REST are always signed as `standard`, with
+    /// HMAC-SHA256.
     #[serde(default)]
     pub signature: Signature,
     /// Headers of the requests.
@@ -76,7 +80,8 @@ pub(crate) struct EndpointConfig {
     /// key is null wait for no others.
     pub key: Option<Spanned<String>>,
     /// The number of requests that may be in progress at a time, from 1 to 100; with `ordered:
-    /// true` always 1.
+    /// true` always 1. Endpoints on the same host have no common limit unless they name a
+    /// connection with `connections`.
     #[schemars(extend("default" = 8))]
     pub concurrent: Option<Spanned<u64>>,
     /// Sends several events in one request, as a JSON array.
@@ -85,7 +90,7 @@ pub(crate) struct EndpointConfig {
     pub throttle: Option<ThrottleConfig>,
     /// How failed requests are retried.
     #[serde(default)]
-    pub retry: RetryConfig,
+    pub retry: RetryConfig<OfWebhooks>,
     /// After how long of being down the endpoint is disabled, from 1s to 366d.
     #[schemars(extend("default" = "5d"))]
     pub disable_after: Option<Spanned<config::Duration>>,
@@ -163,27 +168,25 @@ pub(crate) struct ThrottleConfig {
     pub burst: Option<Spanned<u64>>,
 }
 
-/// How failed requests are retried. An endpoint that is down (no connection, a time-out, 5xx, 408,
-/// 429, a redirect) is tried again with these delays until it is back or disabled; an event that
-/// is refused (another 4xx) `times` times.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-#[schemars(inline)]
-pub(crate) struct RetryConfig {
-    /// The number of retries of an event that the endpoint refuses, from 0 to 1000; then it becomes
-    /// a dead letter.
-    #[schemars(extend("default" = 5))]
-    pub times: Option<Spanned<u64>>,
-    /// The delay before the first retry, from 1ms to 1d.
-    #[schemars(extend("default" = "5s"))]
-    pub delay: Option<Spanned<config::Duration>>,
-    /// The factor by which the delay grows with each retry, from 1 to 10.
-    #[schemars(extend("default" = 3))]
-    pub backoff: Option<Spanned<f64>>,
-    /// The longest delay, also one that the endpoint asks for with `Retry-After`, from 1ms to 1d.
-    #[schemars(extend("default" = "1h"))]
-    pub delay_max: Option<Spanned<config::Duration>>,
-    /// The random part of each delay, from `0%` to `100%`.
-    #[schemars(extend("default" = "20%"))]
-    pub jitter: Option<Spanned<String>>,
+/// `retry:` of webhooks.
+#[derive(Debug)]
+pub(crate) struct OfWebhooks;
+
+impl RetryDefaults for OfWebhooks {
+    const SUMMARY: &'static str = "How failed requests are retried. An endpoint that is down (no \
+                                   connection, a time-out, 5xx, 408, 429, a redirect) is tried \
+                                   again with these delays until it is back or disabled; an event \
+                                   that is refused (another 4xx) `times` times.";
+    const ON: Option<(&'static [&'static str], &'static str)> = None;
+    const TIMES: (RangeInclusive<u32>, u32, &'static str) = (
+        0..=1000,
+        5,
+        "The number of retries of an event that the endpoint refuses; then it becomes a dead \
+         letter.",
+    );
+    const DELAY: Duration = Duration::from_secs(5);
+    const FACTOR: f64 = 3.0;
+    const DELAY_MAX: Duration = Duration::from_secs(3600);
+    const DELAY_MAX_MEANING: &'static str =
+        "The longest delay, also one that the endpoint asks for with `Retry-After`.";
 }

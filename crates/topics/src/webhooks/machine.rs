@@ -21,9 +21,9 @@ mod tests;
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
 
+use component::resilience::Backoff;
 use serde::{Deserialize, Serialize};
 
-pub(crate) use self::backoff::Backoff;
 use self::backoff::Throttled;
 use self::queue::{Content, Due, Pending};
 use self::record::AttemptState;

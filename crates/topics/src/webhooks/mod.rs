@@ -46,7 +46,7 @@ pub(crate) use self::config::WebhooksConfig;
 use self::driver::{Driver, Served};
 pub(crate) use self::manage::{BODY_MAX, ExpressionBounds, Managed, Wishes, axway_routes, routes};
 pub(crate) use self::opening::{Opened, open};
-pub use self::operator::{Listed, Refused, list, operate, replay};
+pub use self::operator::{Listed, Refused, attempts, list, operate, replay};
 use self::plan::EndpointPlan;
 pub use self::state::{Command, Health};
 pub(crate) use self::state::{EndpointState, TABLE, key};
@@ -60,12 +60,10 @@ use crate::topic::Topic;
 
 /// What hubs deliver with: an endpoint of a hub is another head of the same machine.
 pub(crate) mod hub {
-    pub(crate) use super::config::RetryConfig;
     pub(crate) use super::driver::{Driver, Served};
     pub(crate) use super::is_here;
     pub(crate) use super::machine::{Order, Policy};
     pub(crate) use super::plan::{Destination, EndpointPlan, Subscriber, Terms};
-    pub(crate) use super::read::backoff;
     pub(crate) use super::roster::{Arrival, Arrivals};
     pub(crate) use super::state::{EndpointGroup, EndpointKind, EndpointState, Stored, key};
     pub(crate) use super::view::{ViewPlan, text};

@@ -10,14 +10,13 @@ use component::scope::Scope;
 use config::{Node, Report, Span, Spanned};
 use expr::Expression;
 use journal::Room;
-use steps::range;
 use steps::store::StoreWriter;
 use steps::{CallTarget, CallTargetConfig, push_encoded};
 
 use super::attempts::Attempts;
-use super::config::{EndpointConfig, RetryConfig, Signature, WebhooksConfig};
-use super::delivery::{DAY, Delivery, SECOND, time_or};
-use super::machine::{Backoff, Order, Policy};
+use super::config::{EndpointConfig, Signature, WebhooksConfig};
+use super::delivery::{DAY, Delivery, SECOND};
+use super::machine::{Order, Policy};
 use super::plan::{Destination, EndpointPlan, Terms};
 use super::post;
 use super::state::EndpointState;
@@ -188,14 +187,14 @@ impl Reading<'_> {
 
     fn policy(&self, mode: Mode, report: &mut Report) -> Policy {
         let config = self.config;
-        let retry = &config.retry;
+        let retry = config.retry.policy(BAD_WEBHOOK, report);
         let own = Policy {
             order: Order::All,
             concurrent: 1,
             batch: None,
             throttle: None,
-            backoff: backoff(retry, report),
-            times: retries(retry, report),
+            backoff: retry.backoff,
+            times: retry.times,
             disable_after: disable_after(config.disable_after.as_ref(), report),
             drops: false,
         };
@@ -273,41 +272,6 @@ pub(super) fn disable_after(time: Option<&Spanned<config::Duration>>, report: &m
         bounds::time("disable_after", time, SECOND..=366 * DAY, report)
     });
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// How often an event that is refused is sent again.
-pub(super) fn retries(retry: &RetryConfig, report: &mut Report) -> u32 {
-    let times = bounds::count("times", retry.times.as_ref(), 0..=1000, report);
-    times.unwrap_or(5) as u32
-}
-
-/// Reads the delays of retries. Every problem is reported.
-pub(crate) fn backoff(config: &RetryConfig, report: &mut Report) -> Backoff {
-    let delay = time_or("delay", config.delay.as_ref(), (5 * SECOND, DAY), report);
-    let longest = config.delay_max.as_ref();
-    let delay_max = time_or("delay_max", longest, (3600 * SECOND, DAY), report);
-    if let (Some(_), Some(longest)) = (&config.delay, longest)
-        && delay_max < delay
-    {
-        let message = "`delay_max` is less than `delay`";
-        report.error(BAD_WEBHOOK, longest.span, message);
-    }
-    let factor = config.backoff.as_ref().map_or(3.0, |backoff| {
-        if !(1.0..=10.0).contains(&backoff.value) {
-            report
-                .error(BAD_WEBHOOK, backoff.span, "`backoff` is outside its range")
-                .hint("from 1 to 10");
-        }
-        backoff.value
-    });
-    let jitter = config.jitter.as_ref();
-    let jitter = jitter.map_or(0.2, |part| range::part("jitter", part, report));
-    Backoff {
-        delay,
-        factor,
-        delay_max: delay_max.max(delay),
-        jitter,
-    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,9 @@
 //! What stands under `subscribe.websub`, as it is written.
 
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use component::resilience::{RetryConfig, RetryDefaults};
 use config::Spanned;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -43,37 +47,35 @@ pub(crate) struct WebSubHubConfig {
     pub timeout: Option<Spanned<config::Duration>>,
     /// How failed deliveries are retried.
     #[serde(default)]
-    pub retry: HubRetryConfig,
+    pub retry: RetryConfig<OfHub>,
     /// TLS for `https` callbacks and `url`.
     pub tls: Option<Spanned<TlsConfig>>,
 }
 
-/// How failed deliveries are retried: any answer but 2xx and 410, and none at all. The next content
-/// waits for the one before it.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-#[schemars(inline)]
-pub(crate) struct HubRetryConfig {
-    /// The number of retries of content that a subscriber refuses (4xx but 408, 410 and 429), from
-    /// 0 to 1000; then the subscriber does not get it.
-    #[schemars(extend("default" = 5))]
-    pub times: Option<Spanned<u64>>,
-    /// How long content is retried whose delivery fails in any other way, from 1s to 366d; then the
-    /// subscriber does not get it, and the next content is tried.
-    #[schemars(extend("default" = "1d"))]
-    pub time: Option<Spanned<config::Duration>>,
-    /// The delay before the first retry, from 1ms to 1d.
-    #[schemars(extend("default" = "5s"))]
-    pub delay: Option<Spanned<config::Duration>>,
-    /// The factor by which the delay grows with each retry, from 1 to 10.
-    #[schemars(extend("default" = 3))]
-    pub backoff: Option<Spanned<f64>>,
-    /// The longest delay, also one that the subscriber asks for with `Retry-After`, from 1ms to 1d.
-    #[schemars(extend("default" = "1h"))]
-    pub delay_max: Option<Spanned<config::Duration>>,
-    /// The random part of each delay, from `0%` to `100%`.
-    #[schemars(extend("default" = "20%"))]
-    pub jitter: Option<Spanned<String>>,
+/// `retry:` of a hub.
+#[derive(Debug)]
+pub(crate) struct OfHub;
+
+impl RetryDefaults for OfHub {
+    const SUMMARY: &'static str = "How failed deliveries are retried: any answer but 2xx and 410, \
+                                   and none at all. The next content waits for the one before it.";
+    const ON: Option<(&'static [&'static str], &'static str)> = None;
+    const TIMES: (RangeInclusive<u32>, u32, &'static str) = (
+        0..=1000,
+        5,
+        "The number of retries of content that a subscriber refuses (4xx but 408, 410 and 429); \
+         then the subscriber does not get it.",
+    );
+    const DELAY: Duration = Duration::from_secs(5);
+    const FACTOR: f64 = 3.0;
+    const DELAY_MAX: Duration = Duration::from_secs(3600);
+    const DELAY_MAX_MEANING: &'static str =
+        "The longest delay, also one that the subscriber asks for with `Retry-After`.";
+    const TIME: Option<(Duration, &'static str)> = Some((
+        Duration::from_secs(24 * 3600),
+        "How long content is retried whose delivery fails in any other way; then the subscriber \
+         does not get it, and the next content is tried.",
+    ));
 }
 
 /// A way to sign.

@@ -13,7 +13,7 @@ use websub::signature::Method as SignedBy;
 use websub::url::Url;
 
 use super::PATH;
-use super::config::{HubRetryConfig, WebSubHubConfig};
+use super::config::WebSubHubConfig;
 use super::ping::Pings;
 use super::serve;
 use super::state::HubState;
@@ -23,7 +23,7 @@ use crate::codes::BAD_HUB;
 use crate::settings::Payload;
 use crate::topic::Topic;
 use crate::view::Mode;
-use crate::webhooks::hub::{Order, Policy, RetryConfig, ViewPlan, backoff};
+use crate::webhooks::hub::{Order, Policy, ViewPlan};
 
 const SECOND: Duration = Duration::from_secs(1);
 const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -239,33 +239,15 @@ impl Reading<'_> {
     }
 
     fn policy(&self, report: &mut Report) -> Policy {
-        let HubRetryConfig {
-            times,
-            time,
-            delay,
-            backoff: factor,
-            delay_max,
-            jitter,
-        } = &self.config.retry;
-        let times = bounds::count("times", times.as_ref(), 0..=1000, report);
-        let time = time.as_ref();
-        let time = time.map_or(DAY, |it| {
-            bounds::time("time", it, SECOND..=366 * DAY, report)
-        });
-        let delays = RetryConfig {
-            times: None,
-            delay: *delay,
-            backoff: *factor,
-            delay_max: *delay_max,
-            jitter: jitter.clone(),
-        };
+        let retry = self.config.retry.policy(BAD_HUB, report);
+        let time = self.config.retry.time().unwrap_or(DAY);
         Policy {
             order: Order::All,
             concurrent: 1,
             batch: None,
             throttle: None,
-            backoff: backoff(&delays, report),
-            times: times.unwrap_or(5) as u32,
+            backoff: retry.backoff,
+            times: retry.times,
             disable_after: u64::try_from(time.as_millis()).unwrap_or(u64::MAX),
             drops: true,
         }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use amqp::{Message, Properties, Received, Settled};
 use component::handler::{LocalFuture, Services};
-use component::source::Started;
+use component::source::{Started, has_succeeded};
 use message::{Fault, Reply, memory};
 
 use super::incoming::{Facts, STATUS};
@@ -255,7 +255,7 @@ impl Work {
     ) -> Settled {
         let request = facts.request(queue, delivery.message.body.clone().into());
         let result = self.flow.start(request, services).await;
-        let has_failed = !matches!(&result, Ok(reply) if reply.status < 400);
+        let has_failed = !has_succeeded(&result);
         let how = match has_failed {
             false => Settled::Ack,
             // On the heap, as what follows: every message that is under way would pay for its size.

@@ -20,7 +20,7 @@ fn put(site: &Site, name: &str, size: usize) {
 }
 
 const FILES: &str = "---\nflow: files\nfrom:\n\
-     \x20 file: { folder: FOLDER/in, stable: 0s, every: 100ms, parallel: 9, delete: true }\n\
+     \x20 file: { folder: FOLDER/in, stable: 0s, every: 100ms, concurrent: 9, delete: true }\n\
      steps: [ { map: length } ]\n";
 
 /// RFC 6455, section 7.4.1, and its registry: 1013 is "try again later".

@@ -1,26 +1,25 @@
 //! When an endpoint is tried again, and how often it is asked at all.
 
+use std::time::Duration;
+
+use component::resilience::Backoff;
+
 use super::Throttle;
 
-/// The waits between tries, in microseconds.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Backoff {
-    pub delay: u64,
-    pub factor: f64,
-    pub delay_max: u64,
-    /// The part of each wait that is left to chance, from 0 to 1.
-    pub jitter: f64,
+/// The delay after so many failures, 1 or more, in microseconds. The other side may ask for a
+/// longer one, within the longest.
+pub(super) fn delay_after(backoff: &Backoff, failed: u32, asked: Option<u64>, random: f64) -> u64 {
+    let delay = microseconds(backoff.delay_after(failed, random));
+    delay.max(
+        asked
+            .unwrap_or_default()
+            .min(microseconds(backoff.delay_max)),
+    )
 }
 
-impl Backoff {
-    /// The wait after so many failures, 1 or more. The other side may ask for a longer one, within
-    /// `delay_max`.
-    pub fn wait(&self, failed: u32, asked: Option<u64>, random: f64) -> u64 {
-        let growth = self.factor.powi(failed.saturating_sub(1).min(64) as i32);
-        let full = (self.delay as f64 * growth).min(self.delay_max as f64);
-        let wait = (full * (1.0 - self.jitter * random)) as u64;
-        wait.max(asked.unwrap_or_default().min(self.delay_max))
-    }
+/// A time on the machine's clock.
+pub(super) fn microseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// When requests may be made (the generic cell rate algorithm, ITU-T I.371, annex A).
@@ -56,19 +55,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_grow_to_the_longest_and_jitter_shortens_them() {
-        let backoff = Backoff {
-            delay: 100,
-            factor: 3.0,
-            delay_max: 1000,
-            jitter: 0.5,
-        };
-        let waits = [1, 2, 3, 4, 400].map(|failed| backoff.wait(failed, None, 0.0));
-        assert_eq!(waits, [100, 300, 900, 1000, 1000]);
-        assert_eq!(backoff.wait(2, None, 1.0), 150);
-        assert_eq!(backoff.wait(1, Some(500), 0.0), 500);
-        assert_eq!(backoff.wait(1, Some(5000), 0.0), 1000, "within bounds");
-        assert_eq!(backoff.wait(2, Some(50), 0.0), 300);
+    fn the_other_side_may_ask_for_a_longer_delay_within_bounds() {
+        let backoff = Backoff::doubling(Duration::from_micros(100), Duration::from_micros(1000));
+        let delay = |failed, asked| delay_after(&backoff, failed, asked, 0.0);
+        assert_eq!(delay(1, Some(500)), 500);
+        assert_eq!(delay(1, Some(5000)), 1000);
+        assert_eq!(delay(2, Some(50)), 200);
     }
 
     #[test]

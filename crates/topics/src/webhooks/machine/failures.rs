@@ -1,5 +1,6 @@
 //! What becomes of an event that an endpoint has refused or could not take, and of the endpoint.
 
+use super::backoff::delay_after;
 use super::queue::Content;
 use super::{DeadLetterReason, Disabled, Down, Flight, Health, Machine, Notice, Now, Stopped};
 
@@ -17,7 +18,7 @@ impl Machine {
         self.notices.push(Notice::Refused { tries, is_last });
         match is_last {
             true => pending.content = Content::DeadLetter(DeadLetterReason::Refused),
-            false => pending.at = now.us + self.policy.backoff.wait(tries, None, random),
+            false => pending.at = now.us + delay_after(&self.policy.backoff, tries, None, random),
         }
         self.put_back(pending);
     }
@@ -44,7 +45,7 @@ impl Machine {
         if let Health::Down(down, _) = self.health {
             let failed = down.failed.saturating_add(1);
             let since = now.wall_ms;
-            let wait = self.policy.backoff.wait(failed, retry_after, random);
+            let wait = delay_after(&self.policy.backoff, failed, retry_after, random);
             self.health = Health::Down(Down { since, failed }, now.us + wait);
         }
     }
@@ -76,7 +77,7 @@ impl Machine {
             self.health = Health::Up;
             return self.stop(Stopped::Down, now);
         }
-        let wait = self.policy.backoff.wait(down.failed, retry_after, random);
+        let wait = delay_after(&self.policy.backoff, down.failed, retry_after, random);
         // The last try is made when the time is over.
         let wait = match left {
             0 => wait,

@@ -109,10 +109,11 @@ impl Pending {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::time::Duration;
 
-    use super::super::{
-        Action, Backoff, Batch, Item, Machine, Now, Order, Outcome, Policy, Stopped,
-    };
+    use component::resilience::Backoff;
+
+    use super::super::{Action, Batch, Item, Machine, Now, Order, Outcome, Policy, Stopped};
 
     fn policy(batch: Option<Batch>) -> Arc<Policy> {
         Arc::new(Policy {
@@ -120,12 +121,7 @@ mod tests {
             concurrent: 1,
             batch,
             throttle: None,
-            backoff: Backoff {
-                delay: 100,
-                factor: 1.0,
-                delay_max: 100,
-                jitter: 0.0,
-            },
+            backoff: Backoff::doubling(Duration::from_micros(100), Duration::from_micros(100)),
             times: 3,
             disable_after: 1_000_000,
             drops: false,

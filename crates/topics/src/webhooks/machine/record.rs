@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::backoff::microseconds;
 use super::{Flight, Health, Machine, Now, Policy, Throttled};
 
 /// Why nothing is sent to an endpoint.
@@ -148,7 +149,7 @@ impl Now {
 impl Machine {
     /// The machine that has this record, behind this event.
     pub fn restore(policy: Arc<Policy>, cursor: u64, record: &Record, now: Now) -> Self {
-        let longest = policy.backoff.delay_max;
+        let longest = microseconds(policy.backoff.delay_max);
         let begun = record
             .begun
             .iter()

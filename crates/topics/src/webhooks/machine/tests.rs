@@ -17,10 +17,8 @@ fn policy(order: Order) -> Policy {
         batch: None,
         throttle: None,
         backoff: Backoff {
-            delay: 1_000_000,
-            factor: 2.0,
-            delay_max: 60_000_000,
             jitter: 0.2,
+            ..Backoff::doubling(Duration::from_secs(1), Duration::from_secs(60))
         },
         times: 2,
         disable_after: 3_600_000,

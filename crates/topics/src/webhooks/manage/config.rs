@@ -1,13 +1,15 @@
 //! What stands under `subscribe.webhooks.manage`, as it is written.
 
+use component::resilience::RetryConfig;
 use config::{ByteSize, Spanned};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::webhooks::config::RetryConfig;
+use crate::webhooks::config::OfWebhooks;
 
 /// Lets callers of the topic have webhooks of their own by REST: `PATH/webhooks`, described by
 /// `PATH/webhooks/openapi.json`. For topics on the disk whose `subscribe.auth` says who calls.
+/// `keep: { for: webhooks }` holds no events for them.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(inline)]
@@ -43,7 +45,7 @@ pub(crate) struct ManageConfig {
     pub timeout: Option<Spanned<config::Duration>>,
     /// How failed requests are retried.
     #[serde(default)]
-    pub retry: RetryConfig,
+    pub retry: RetryConfig<OfWebhooks>,
     /// After how long of being down a webhook is disabled, from 1s to 366d.
     #[schemars(extend("default" = "5d"))]
     pub disable_after: Option<Spanned<config::Duration>>,

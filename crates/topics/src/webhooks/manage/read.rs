@@ -22,7 +22,7 @@ use crate::view::Mode;
 use crate::webhooks::attempts::Attempts;
 use crate::webhooks::machine::{Order, Policy};
 use crate::webhooks::plan::{EndpointPlan, Terms};
-use crate::webhooks::read::{ROOM, USER_DEAD_LETTERS, backoff, disable_after, retries, timeout};
+use crate::webhooks::read::{ROOM, USER_DEAD_LETTERS, disable_after, timeout};
 use crate::webhooks::subscriptions::Subscriptions;
 
 /// What subscribers may wish, as the topic's `subscribe` says it.
@@ -58,13 +58,14 @@ pub(in crate::webhooks) fn read(
         let counted = bounds::count(name, value.as_ref(), 1..=1_000_000, report);
         counted.map_or(usual, |it| it as usize)
     };
+    let retry = config.retry.policy(BAD_WEBHOOK, report);
     let policy = Policy {
         order: Order::All,
         concurrent: 1,
         batch: None,
         throttle: None,
-        backoff: backoff(&config.retry, report),
-        times: retries(&config.retry, report),
+        backoff: retry.backoff,
+        times: retry.times,
         disable_after: disable_after(config.disable_after.as_ref(), report),
         drops: false,
     };

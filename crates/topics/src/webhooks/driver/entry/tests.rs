@@ -1,9 +1,12 @@
 //! One endpoint, and what it holds, over losses, stops and changes.
 
+use std::time::Duration;
+
 use component::egress::Origins;
+use component::resilience::Backoff;
 use component::tls::UpstreamTls;
 
-use super::super::super::machine::{Backoff, Batch, Order, Outcome, Policy};
+use super::super::super::machine::{Batch, Order, Outcome, Policy};
 use super::super::super::plan::{Destination, Terms};
 use super::super::super::state::{EndpointGroup, EndpointKind, EndpointState};
 use super::super::super::subscriptions::record::Subscription;
@@ -65,12 +68,7 @@ fn entry_of(name: &str, (order, batch): (Order, Option<Batch>)) -> Entry {
         concurrent: if order == Order::All { 1 } else { 4 },
         batch,
         throttle: None,
-        backoff: Backoff {
-            delay: 1_000_000,
-            factor: 2.0,
-            delay_max: 60_000_000,
-            jitter: 0.0,
-        },
+        backoff: Backoff::doubling(Duration::from_secs(1), Duration::from_secs(60)),
         times: 0,
         disable_after: 3_600_000,
         drops: false,
