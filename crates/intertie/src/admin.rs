@@ -334,8 +334,9 @@ impl AdminServer {
             handler,
             body_max,
         };
-        let list = of_webhooks(vec![Method::Get], Arc::clone(&webhooks), 0);
-        routes.push(route("webhooks", list, view));
+        let read = || of_webhooks(vec![Method::Get], Arc::clone(&webhooks), 0);
+        routes.push(route("webhooks", read(), view));
+        routes.push(below(route("webhooks", read(), view), ATTEMPTS));
         let door = match &settings.operate {
             Operate::Nobody => None,
             Operate::Everybody => Some(None),
@@ -406,12 +407,20 @@ fn route(name: &str, page: PageHandler, door: Option<&Arc<dyn Door>>) -> RoutePl
     }
 }
 
-/// What stands behind `/webhooks` in a command.
-const WEBHOOK: [&str; 3] = ["topic", "endpoint", "action"];
+/// What stands behind `/webhooks` in a command; names in braces are parameters.
+const WEBHOOK: [&str; 3] = ["{topic}", "{endpoint}", "{action}"];
+/// The same where the attempts of a webhook are read.
+const ATTEMPTS: [&str; 3] = ["{topic}", "{endpoint}", "attempts"];
 
-/// The same for paths with these parameters behind it.
-fn below(mut route: RoutePlan, parameters: [&str; 3]) -> RoutePlan {
-    let segments = parameters.map(|it| Segment::Parameter(it.to_owned()));
+/// The same for paths with these segments behind it.
+fn below(mut route: RoutePlan, segments: [&str; 3]) -> RoutePlan {
+    let segments = segments.map(|it| {
+        let parameter = it.strip_prefix('{').and_then(|it| it.strip_suffix('}'));
+        match parameter {
+            Some(name) => Segment::Parameter(name.to_owned()),
+            None => Segment::Literal(it.to_owned()),
+        }
+    });
     route.path.segments.extend(segments);
     route
 }

@@ -14,6 +14,7 @@ use message::{Body, Fault, Headers, Kind, Method, Origin, Reply, Request, Retry}
 use crate::http;
 use crate::target::parse_url;
 use crate::tls::TlsConfig;
+use crate::way::EgressConfig;
 
 /// A system that is asked at one URL.
 #[derive(Clone, Debug)]
@@ -74,6 +75,21 @@ impl FixedUrl {
             timeout: self.timeout,
             name: self.name,
         }
+    }
+
+    /// The same system, with the egress guard where a file asks for it.
+    #[must_use]
+    pub fn with_egress(mut self, egress: Option<&Spanned<EgressConfig>>) -> Self {
+        let upstream = UpstreamPlan {
+            egress: EgressConfig::read(egress),
+            ..UpstreamPlan::clone(&self.plan.upstream)
+        };
+        let plan = ForwardPlan {
+            upstream: Arc::new(upstream),
+            ..ForwardPlan::clone(&self.plan)
+        };
+        self.plan = Arc::new(plan);
+        self
     }
 
     /// The system.

@@ -71,6 +71,7 @@ pub use oauth2::{Assertion, PrivateKeyConfig, basic_authorization};
 pub use status::status_fault;
 pub use tls::{TlsConfig, read_origins};
 pub use url_template::push_encoded;
+pub use way::EgressConfig;
 
 use component::definition::{ConnectionDefinition, StepDefinition};
 use component::source::SourceDefinition;

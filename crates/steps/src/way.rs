@@ -58,14 +58,14 @@ impl<'a> Own<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(inline)]
-pub(crate) enum EgressConfig {
+pub enum EgressConfig {
     /// Connections are made only to addresses, ports and schemes that `engine.egress` allows.
     Guarded,
 }
 
 impl EgressConfig {
     /// What it means for an upstream.
-    pub fn read(config: Option<&Spanned<Self>>) -> Egress {
+    pub(crate) fn read(config: Option<&Spanned<Self>>) -> Egress {
         match config {
             None => Egress::Open,
             Some(config) => match config.value {

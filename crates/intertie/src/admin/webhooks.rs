@@ -1,5 +1,6 @@
-//! `/webhooks` on the admin port: how the endpoints of topics are (GET), and what has them pause
-//! and go on (`POST /webhooks/TOPIC/NAME/pause` and `/resume`) and get events again (`/replay`).
+//! `/webhooks` on the admin port: how the endpoints of topics are (GET) and what they have answered
+//! lately (`GET /webhooks/TOPIC/NAME/attempts`), and what has them pause and go on (`POST
+//! /webhooks/TOPIC/NAME/pause` and `/resume`) and get events again (`/replay`).
 
 use std::sync::Arc;
 
@@ -35,17 +36,16 @@ impl WebhooksPage {
 
     async fn answer(&self, request: &Request) -> Result<Reply, Fault> {
         super::refuse_pages(&self.hosts, request, &Audit::of(&self.states), TARGET)?;
-        if request.method != Method::Post {
-            let all = webhooks::list(&self.states);
-            let all: Vec<Value> = all.iter().map(shown).collect();
-            return Ok(json_reply(&json!({ "webhooks": all })));
-        }
         let parameter = |name: &str| {
             let mut found = request.parameters.iter().filter(|it| &*it.0 == name);
             found.next().map_or("", |it| it.1.as_str())
         };
         let of = (parameter("topic"), parameter("endpoint"));
         let (topic, name) = of;
+        if request.method != Method::Post {
+            let names_one = !request.parameters.is_empty();
+            return self.show(names_one.then_some(of));
+        }
         let operate = |command| webhooks::operate(&self.states, of, command);
         let (kind, done) = match parameter("action") {
             "pause" => (EventKind::WebhookPaused, operate(Command::Pause).await),
@@ -64,6 +64,17 @@ impl WebhooksPage {
         let done = done.map_err(Refused::fault);
         self.audit(kind, request, (topic, name), &done);
         Ok(json_reply(&shown(&done?)))
+    }
+
+    /// How all endpoints are, or the last attempts of one.
+    fn show(&self, one: Option<(&str, &str)>) -> Result<Reply, Fault> {
+        let Some(of) = one else {
+            let all = webhooks::list(&self.states);
+            let all: Vec<Value> = all.iter().map(shown).collect();
+            return Ok(json_reply(&json!({ "webhooks": all })));
+        };
+        let attempts = webhooks::attempts(&self.states, of).map_err(Refused::fault)?;
+        Ok(json_reply(&json!({ "attempts": attempts })))
     }
 
     fn audit(

@@ -7,7 +7,7 @@ use std::time::Duration;
 use testkit::servers::Tinyproxy;
 use testkit::{Authority, Process, RawClient, Received, StrictBackend, TempDir, free_port};
 
-use crate::support::{Engine, TlsFolder, command, output, post};
+use crate::support::{Engine, TlsFolder, at_port, command, output, post};
 
 /// An engine that calls the URL of each message. `settings` is what `engine` says.
 fn calling(port: u16, settings: &str) -> (Engine, TempDir) {
@@ -209,6 +209,46 @@ fn each_connection_of_a_guarded_connection_is_checked_behind_redirects_too() {
     assert_eq!((get("/same"), get("/other")), (204, 502));
     assert_eq!(get("/forward/x"), 204);
     assert_eq!(*hits.lock().unwrap(), ["/same", "/there", "/other", "/x"]);
+}
+
+/// Each spelling is tried as it stands, and with scheme and port of a target that listens and that
+/// the settings let through: whoever follows one of them hits it.
+#[test]
+fn no_spelling_of_the_list_gets_through_by_a_redirect() {
+    let (inner, port) = (backend(OK), free_port());
+    let both = |url: String| [at_port(&url, inner.port()), url];
+    let spellings = testkit::egress_spellings().into_iter();
+    let locations: Vec<String> = spellings.flat_map(|it| both(it.url)).collect();
+    assert!(locations.len() >= 120);
+    let answers = locations.clone();
+    let outer = StrictBackend::answering(move |request: &Received| {
+        let number: Option<usize> = request.target[1..].parse().ok();
+        let Some(to) = number.and_then(|it| answers.get(it)) else {
+            return OK.as_bytes().to_vec();
+        };
+        format!("HTTP/1.1 302 Found\r\nLocation: {to}\r\nContent-Length: 0\r\n\r\n").into_bytes()
+    });
+    let folder = TempDir::new();
+    folder.write(
+        "flow.yaml",
+        &format!(
+            "engine: {{ egress: {{ allow: [127.0.0.0/8], schemes: [http], ports: [{0}, {1}] }} \
+             }}\nuse:\n  one: {{ http: \"http://127.0.0.1:{0}\", egress: guarded }}\n---\nflow: \
+             follow\nfrom: {{ http: \"GET 127.0.0.1:{port}/{{number}}\" }}\nsteps:\n  - http: {{ to: \
+             \"one:/${{ $path.number }}\", redirects: 3 }}\n",
+            outer.port(),
+            inner.port()
+        ),
+    );
+    let _engine = Engine::run(&[folder.path()], &[]);
+    for (number, location) in locations.iter().enumerate() {
+        let reply = crate::support::get(port, &format!("/{number}"));
+        assert_eq!(reply.status, 502, "{location:?}: {}", reply.text());
+    }
+    assert!(inner.requests().is_empty());
+    let asked = outer.requests();
+    let is_redirect = |it: &Received| it.target[1..].parse::<usize>().is_ok();
+    assert!(asked.iter().all(is_redirect), "nothing else is asked for");
 }
 
 #[test]

@@ -145,6 +145,14 @@ pub fn post(port: u16, path: &str, content_type: &str, body: &str) -> Response {
     client.response()
 }
 
+/// A URL of the list of spellings that leads to this port by `http`, where something listens.
+pub fn at_port(spelling: &str, port: u16) -> String {
+    let (_, rest) = spelling.split_once("://").unwrap_or(("", spelling));
+    let end = rest.find(['/', '?', '#', '\\']).unwrap_or(rest.len());
+    let (authority, path) = rest.split_at(end);
+    format!("http://{authority}:{port}{path}")
+}
+
 /// Makes a library of C that is put before the system's by `LD_PRELOAD`; gives its path.
 pub fn library(folder: &TempDir, source: &str) -> PathBuf {
     let source = folder.write("shim.c", source);

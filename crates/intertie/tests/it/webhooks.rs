@@ -297,6 +297,46 @@ fn an_endpoint_that_is_down_gets_everything_later_and_loses_no_event() {
     assert!(output.contains("a webhook is down") && output.contains("a webhook is back"));
 }
 
+/// No answer says nothing about the event: that does not use up its tries, here none.
+#[test]
+fn an_endpoint_that_does_not_answer_in_time_gets_the_event_later() {
+    let is_awake = Arc::new(AtomicBool::new(false));
+    let awake = Arc::clone(&is_awake);
+    let sink = Sink::answering(move |_, _| {
+        let start = Instant::now();
+        if awake.load(Ordering::Relaxed) {
+            return (200, String::new());
+        }
+        while !awake.load(Ordering::Relaxed) && start.elapsed() < Duration::from_secs(30) {
+            thread::sleep(Duration::from_millis(10));
+        }
+        // Nobody waits for this answer any more.
+        (504, String::new())
+    });
+    let more = "timeout: 100ms, retry: { delay: 20ms, backoff: 1, delay_max: 50ms, times: 0 }";
+    let place = Place::new(&endpoint("shop", &sink.url(), more));
+    let engine = place.run();
+    let ids = place.publish_all(0..3);
+    wait_long("several requests have timed out", || {
+        measure(&engine, "failed_total", "shop") >= 3.0
+    });
+    assert_eq!(measure(&engine, "state", "shop"), 1.0, "it is down");
+    assert!(sink.all().is_empty(), "none has been answered");
+    is_awake.store(true, Ordering::Relaxed);
+    wait_long("all are delivered", || {
+        measure(&engine, "lag_events", "shop") == 0.0
+    });
+    // On a busy machine an answer may be late, and the event comes once more.
+    let mut taken: Vec<String> = sink.accepted().iter().map(id).collect();
+    taken.dedup();
+    assert_eq!(taken, ids);
+    for name in ["refused_total", "dead_letters_total", "missed_total"] {
+        assert_eq!(measure(&engine, name, "shop"), 0.0, "{name}");
+    }
+    let output = engine.stop();
+    assert!(output.contains("a webhook is down") && output.contains("a webhook is back"));
+}
+
 #[test]
 fn an_event_that_is_refused_becomes_a_dead_letter_that_a_flow_can_take() {
     let sink = Sink::answering(|_, received| match &*received.body {

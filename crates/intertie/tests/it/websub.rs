@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use aws_lc_rs::hmac;
 use testkit::{RawClient, Received, Response, StrictBackend, TempDir, free_port, wait_until};
 
-use crate::support::{Engine, get};
+use crate::support::{Engine, get, output};
 
 const TOPIC: &str = "/feeds/news?lang=en";
 
@@ -441,6 +441,47 @@ fn a_hub_on_another_host_has_to_be_named() {
     assert!(hub.verify(&order, 60));
     let output = engine.stop();
     assert!(output.contains("is of another origin"), "{output}");
+}
+
+/// A name in a file is its author's, but perhaps not the zone that it is in.
+#[test]
+fn with_the_egress_guard_only_what_it_allows_is_connected_to() {
+    let (hub, folder, port) = (Hub::start(), TempDir::new(), free_port());
+    let topic = hub.topic().replace("127.0.0.1", "localhost");
+    let guarded = flow(&hub, port, "    egress: guarded\n").replace(&hub.topic(), &topic);
+    let to = hub.backend.port();
+    let with = |allow: &str| {
+        let egress = format!("egress: {{ {allow}schemes: [http], ports: [{to}] }}");
+        format!("engine: {{ {egress} }}\n---\n{guarded}")
+    };
+    let engine = run(&folder, &with(""));
+    wait_until("it has been refused", || {
+        measure(&engine, "request_failures_total") >= 1.0
+    });
+    assert!(engine.metric("intertie_egress_refused_total") >= 1.0);
+    assert!(hub.backend.requests().is_empty(), "neither topic nor hub");
+    folder.write("flows/flow.yaml", &with("allow: [127.0.0.0/8], "));
+    engine.process.signal("HUP");
+    let order = hub.next();
+    assert_eq!(order.topic, topic);
+    assert!(hub.verify(&order, 3600));
+    assert_eq!(deliver_signed(&order, "", "{\"n\":1}"), 204);
+    let asked = hub.backend.requests();
+    assert!(asked.iter().all(|it| it.header("CDN-Loop").is_some()));
+    engine.stop();
+    // What it would refuse every time is told when the file is loaded.
+    let inside = with("allow: [127.0.0.0/8], ").replace(
+        "steps:",
+        &format!("    origins: [ \"http://10.0.0.1:{to}\" ]\nsteps:"),
+    );
+    let file = folder.write("inside.yaml", &inside);
+    let checked = output(&["check", file.to_str().unwrap()]);
+    let told = String::from_utf8_lossy(&checked.stdout).into_owned();
+    assert!(!checked.status.success(), "{told}");
+    assert!(
+        told.contains("IT0740") && told.contains("does not allow 10.0.0.1, a private address"),
+        "{told}"
+    );
 }
 
 #[test]

@@ -21,6 +21,9 @@ use crate::support::{Engine, get, post};
 /// Retries that tests do not wait for.
 const QUICK: &str = "retry: { delay: 20ms, backoff: 1, delay_max: 50ms, times: 2 }";
 
+/// What the hub calls itself in `CDN-Loop`, by which it knows its own requests.
+const LOOP_ID: &str = "hub.example";
+
 /// Waits for longer than most things take.
 fn wait_long(what: &str, mut condition: impl FnMut() -> bool) {
     let start = Instant::now();
@@ -244,7 +247,8 @@ impl Place {
             "flows/topic.yaml",
             &format!(
                 "engine:\n  public_url: {public_url}\n  admin: {{ operate: none }}\n  egress: {{ \
-                 allow: [127.0.0.1], schemes: [http, https], ports: {ports} }}\n---\n\
+                 allow: [127.0.0.1], schemes: [http, https], loop_id: {LOOP_ID}, ports: {ports} \
+                 }}\n---\n\
                  topic: news\n{topic}\npublish: {{ http: \"POST 127.0.0.1:{port}/topics/news\" }}\n\
                  subscribe:\n  listen: 127.0.0.1:{port}\n  via: []\n  websub: {websub}\n"
             ),
@@ -359,6 +363,10 @@ fn a_subscriber_finds_the_hub_and_gets_what_is_published() {
         assert_eq!(received.header("Link"), Some(&*links));
         assert_eq!(received.header("X-Hub-Signature"), None);
     }
+    // Verifications and deliveries alike: either could be sent back to the hub.
+    let asked = subscriber.backend.requests();
+    assert_eq!(asked.len(), 4);
+    assert!(asked.iter().all(|it| it.all("CDN-Loop") == [LOOP_ID]));
     // Never what a request calls the engine.
     let mut client = RawClient::connect(place.port);
     client.send("GET /topics/news HTTP/1.1\r\nHost: evil.example\r\n\r\n");
@@ -367,7 +375,7 @@ fn a_subscriber_finds_the_hub_and_gets_what_is_published() {
     assert_eq!(subscriber.backend.violations(), [""; 0]);
 }
 
-/// 101: parameters that nobody knows are ignored, leases are kept within bounds.
+/// 102: parameters that nobody knows are ignored, leases are kept within bounds.
 #[test]
 fn leases_are_granted_within_bounds_and_unknown_parameters_ignored() {
     let (place, subscriber) = (
@@ -399,7 +407,7 @@ fn leases_are_granted_within_bounds_and_unknown_parameters_ignored() {
     engine.stop();
 }
 
-/// 100 with a secret: each method that the recommendation has.
+/// 101: deliveries with a secret, by each method that the recommendation has.
 #[test]
 fn deliveries_are_signed_with_the_secret() {
     for method in ["sha1", "sha256", "sha384", "sha512"] {

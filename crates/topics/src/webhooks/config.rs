@@ -28,7 +28,8 @@ pub(crate) struct WebhooksConfig {
     /// events are gone that it has not got, and of dead letters; also of webhooks that callers have
     /// made. Its own webhooks are reported nowhere.
     pub report: Option<Spanned<String>>,
-    /// Lets callers of the topic have webhooks of their own by REST: `PATH/webhooks`.
+    /// Lets callers of the topic have webhooks of their own by REST: `PATH/webhooks`. `keep: { for:
+    /// webhooks }` holds no events for them.
     pub manage: Option<Spanned<ManageConfig>>,
 }
 

@@ -11,6 +11,8 @@ mod inbox;
 mod names;
 mod passing;
 mod reporting;
+#[cfg(test)]
+mod tests;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};

@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use component::state::States;
 use message::{Fault, Kind, Origin};
+use serde_json::Value;
 
+use super::attempts::Attempts;
+use super::manage::show;
 use super::replay::Wanted;
 use super::state::{Command, EndpointState, Health, Registry};
 
@@ -75,6 +78,18 @@ impl Refused {
 pub fn list(states: &States) -> Vec<Listed> {
     let all = Registry::of(states).all();
     all.iter().map(|it| Listed::of(it)).collect()
+}
+
+/// The last attempts to send something to a webhook, the newest first, as the REST interface shows
+/// them.
+///
+/// # Errors
+/// When there is none of this name.
+pub fn attempts(states: &States, (topic, name): (&str, &str)) -> Result<Vec<Value>, Refused> {
+    let state = Registry::of(states).find(topic, name);
+    let state = state.ok_or(Refused::Unknown)?;
+    let all = Attempts::of(states).list((state.topic(), &state.name));
+    Ok(all.iter().map(show::attempt).collect())
 }
 
 /// Has a webhook pause or go on. It is done, and on the disk, when this gives how it is then.

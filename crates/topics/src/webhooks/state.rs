@@ -703,7 +703,13 @@ type Known = BTreeMap<(Arc<str>, Arc<str>), Weak<EndpointState>>;
 #[derive(Default)]
 pub(crate) struct Registry(Mutex<Known>);
 
-impl State for Registry {}
+impl State for Registry {
+    /// Nobody has it between two commands. Forgotten with what no flow has, it would be made anew
+    /// without the endpoints that are there.
+    fn stays(&self) -> bool {
+        true
+    }
+}
 
 impl Registry {
     /// The one that belongs to these states.

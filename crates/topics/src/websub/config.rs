@@ -4,7 +4,7 @@ use config::{AnyValue, Spanned};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use steps::TlsConfig;
+use steps::{EgressConfig, TlsConfig};
 use websub::signature::Method;
 
 /// Subscribes to a topic of a WebSub hub.
@@ -41,6 +41,10 @@ pub(super) struct WebSubConfig {
     pub timeout: Option<Spanned<config::Duration>>,
     /// TLS for `https` URLs.
     pub tls: Option<Spanned<TlsConfig>>,
+    /// `guarded`: topic and hub are connected to only at addresses, ports and schemes that
+    /// `engine.egress` allows (the egress guard), for redirects and hubs that the topic names too.
+    /// Without it to all that `origins` allows.
+    pub egress: Option<Spanned<EgressConfig>>,
 }
 
 /// Where the hub delivers.

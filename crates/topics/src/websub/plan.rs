@@ -137,6 +137,7 @@ impl Written<'_> {
             let tls = tls.filter(|_| url.is_secure());
             let how = ("websub", self.timeout);
             let system = FixedUrl::read(&root, tls, how, BAD_WEBSUB, report)?;
+            let system = system.with_egress(self.config.egress.as_ref());
             origins.push(Origin { url, system });
         }
         Some(Client {

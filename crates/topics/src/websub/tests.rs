@@ -271,6 +271,18 @@ impl Bench {
     }
 }
 
+#[test]
+fn the_egress_guard_holds_for_topic_hub_and_other_origins() {
+    for (more, is_guarded) in [("", false), (" egress: guarded,", true)] {
+        let more = format!("{more} origins: ['https://other.example'], secret:");
+        let source = sound(&PLAIN.replace(" secret:", &more), &States::default());
+        let upstreams = source.upstreams();
+        assert_eq!(upstreams.len(), 3);
+        let guarded = upstreams.iter().filter(|it| it.egress.is_guarded());
+        assert_eq!(guarded.count(), if is_guarded { 3 } else { 0 });
+    }
+}
+
 async fn pass(seconds: f64) {
     tokio::time::sleep(Duration::from_secs_f64(seconds)).await;
 }

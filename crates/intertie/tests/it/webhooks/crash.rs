@@ -12,6 +12,48 @@ const CRASHES: u64 = 8;
 /// An endpoint is noted to have an event at the latest so long after it has it: what it got earlier
 /// before a kill does not come again.
 const NOTED_WITHIN: Duration = Duration::from_millis(100);
+/// The same where the disk stands still for a moment, or the machine is busy with something else.
+/// Two lives are twice as long, so that one in which nothing is noted is found out.
+const NOTED_AT_MOST: Duration = Duration::from_secs(1);
+
+/// An endpoint of the test.
+struct Judged {
+    name: &'static str,
+    /// What its line has beside.
+    more: &'static str,
+    /// How many requests are under way for it at a time.
+    concurrent: usize,
+    is_ordered: bool,
+}
+
+/// Some requests to the last one take longer than it takes to note what is done: they are under way
+/// when the engine is killed, and come again however old they are.
+const JUDGED: [Judged; 3] = [
+    Judged {
+        name: "one",
+        more: "",
+        concurrent: 1,
+        is_ordered: true,
+    },
+    Judged {
+        name: "two",
+        more: "",
+        concurrent: 1,
+        is_ordered: true,
+    },
+    Judged {
+        name: "any",
+        more: ", ordered: false, concurrent: 8",
+        concurrent: 8,
+        is_ordered: false,
+    },
+];
+
+impl Judged {
+    fn target(&self) -> String {
+        format!("/hook/{}", self.name)
+    }
+}
 
 /// What an endpoint has got, and when.
 struct Arrival {
@@ -23,12 +65,12 @@ struct Arrival {
 /// One engine after the other, each from its start until it was dead.
 type Lives = [(Instant, Instant)];
 
-/// For each kill behind which something came again: how long before it the earliest of that had
-/// been delivered. Within a life nothing may come twice.
-fn repeats(target: &str, arrivals: &[Arrival], lives: &Lives) -> Vec<Duration> {
+/// For each kill behind which something came again: how long before it that had been delivered, the
+/// longest first. Within a life nothing may come twice.
+fn repeats(target: &str, arrivals: &[Arrival], lives: &Lives) -> Vec<Vec<Duration>> {
     let life = |at: Instant| lives.iter().rposition(|(start, _)| *start <= at).unwrap();
     let mut last: HashMap<&str, Instant> = HashMap::new();
-    let mut longest: HashMap<usize, Duration> = HashMap::new();
+    let mut ages: HashMap<usize, Vec<Duration>> = HashMap::new();
     for arrival in arrivals.iter().filter(|it| it.target == target) {
         let Some(before) = last.insert(&arrival.id, arrival.at) else {
             continue;
@@ -41,10 +83,64 @@ fn repeats(target: &str, arrivals: &[Arrival], lives: &Lives) -> Vec<Duration> {
             arrival.id
         );
         let age = lives[ended].1.saturating_duration_since(before);
-        let longest = longest.entry(ended).or_default();
-        *longest = age.max(*longest);
+        ages.entry(ended).or_default().push(age);
     }
-    longest.into_values().collect()
+    let mut ages: Vec<Vec<Duration>> = ages.into_values().collect();
+    for ages in &mut ages {
+        ages.sort_unstable_by(|a, b| b.cmp(a));
+    }
+    ages
+}
+
+/// Judges what came again: no more than what was under way and what had come just before a kill.
+/// How long before one that was: in most cases, and at most.
+fn check_repeats(judged: &Judged, arrivals: &[Arrival], lives: &Lives) -> (Duration, Duration) {
+    let repeats = repeats(&judged.target(), arrivals, lives);
+    // In order, what is under way is the last that has come.
+    let under_way = match judged.is_ordered {
+        true => 0,
+        false => judged.concurrent,
+    };
+    let oldest = repeats.iter().map(|it| it.get(under_way).copied());
+    let mut oldest: Vec<Duration> = oldest.map(Option::unwrap_or_default).collect();
+    oldest.sort_unstable();
+    let age = |index: usize| oldest.get(index).copied().unwrap_or_default();
+    let (median, most) = (age(oldest.len() / 2), age(oldest.len().saturating_sub(1)));
+    let name = judged.name;
+    assert!(median <= NOTED_WITHIN, "{name}: {oldest:?}");
+    assert!(most <= NOTED_AT_MOST, "{name}: {oldest:?}");
+    (median, most)
+}
+
+/// Judges what has come: all that was acknowledged, with its body, in its order. How many requests
+/// that were, and how many of them repeated others.
+fn check_deliveries(
+    judged: &Judged,
+    accepted: &[Received],
+    acknowledged: &[(String, String)],
+) -> (usize, usize) {
+    let target = judged.target();
+    let taken = accepted.iter().filter(|it| it.target == target);
+    let mut bodies: HashMap<String, String> = HashMap::new();
+    let (mut firsts, mut repeated) = (Vec::new(), 0);
+    for received in taken {
+        match bodies.insert(id(received), text(received)) {
+            Some(known) => {
+                repeated += 1;
+                assert_eq!(known, text(received), "the same id with another body");
+            }
+            None => firsts.push(id(received)),
+        }
+    }
+    for (id, body) in acknowledged {
+        assert_eq!(bodies.get(id), Some(body), "{id} was acknowledged");
+    }
+    let number = |id: &String| id.split_once('-').unwrap().1.parse::<u64>().unwrap();
+    let numbers: Vec<u64> = firsts.iter().map(number).collect();
+    assert!(!judged.is_ordered || numbers.is_sorted(), "out of order");
+    let distinct: HashSet<&u64> = numbers.iter().collect();
+    assert_eq!(distinct.len(), numbers.len());
+    (firsts.len() + repeated, repeated)
 }
 
 /// Publishes numbers until something fails; those that were acknowledged, with their ids.
@@ -81,27 +177,47 @@ fn publish_until_it_fails(port: u16, next: &Mutex<u64>) -> Vec<(String, String)>
     }
 }
 
-#[test]
-fn what_was_acknowledged_is_delivered_whenever_the_engine_is_killed() {
-    let crashes = std::env::var("INTERTIE_CRASHES").ok();
-    let crashes = crashes.map_or(CRASHES, |it| it.parse().unwrap());
-    let arrivals: Arc<Mutex<Vec<Arrival>>> = Arc::default();
-    let log = Arc::clone(&arrivals);
-    let sink = Sink::answering(move |_, received| {
+/// A receiver that notes when requests came. Where the order is free, three of them are slow at any
+/// time.
+fn noting(arrivals: &Arc<Mutex<Vec<Arrival>>>) -> Sink {
+    let (log, last_slow) = (Arc::clone(arrivals), Mutex::new(Instant::now()));
+    let is_slow = move |target: &str| {
+        let is_free = |it: &Judged| !it.is_ordered && it.target() == target;
+        let mut last = last_slow.lock().unwrap();
+        let is_slow = JUDGED.iter().any(is_free) && last.elapsed() >= NOTED_WITHIN;
+        if is_slow {
+            *last = Instant::now();
+        }
+        is_slow
+    };
+    Sink::answering(move |_, received| {
         log.lock().unwrap().push(Arrival {
             target: received.target.clone(),
             id: id(received),
             at: Instant::now(),
         });
+        if is_slow(&received.target) {
+            thread::sleep(3 * NOTED_WITHIN);
+        }
         (200, String::new())
+    })
+}
+
+#[test]
+fn what_was_acknowledged_is_delivered_whenever_the_engine_is_killed() {
+    let crashes = std::env::var("INTERTIE_CRASHES").ok();
+    let crashes = crashes.map_or(CRASHES, |it| it.parse().unwrap());
+    let arrivals: Arc<Mutex<Vec<Arrival>>> = Arc::default();
+    let sink = noting(&arrivals);
+    let endpoints = JUDGED.iter().map(|Judged { name, more, .. }| {
+        endpoint(
+            name,
+            &format!("{}/{name}", sink.url()),
+            &format!("{QUICK}{more}"),
+        )
     });
-    let names = ["one", "two"];
-    let endpoints: String = names
-        .iter()
-        .map(|name| endpoint(name, &format!("{}/{name}", sink.url()), QUICK))
-        .collect();
     let keep = "payload: event\nkeep: { events: 1000000, bytes: 1GiB }";
-    let place = Place::with(keep, &endpoints);
+    let place = Place::with(keep, &endpoints.collect::<String>());
     let next = Arc::new(Mutex::new(0));
     let mut acknowledged = Vec::new();
     let mut random = Rng::with_seed(u64::from(std::process::id()));
@@ -111,9 +227,12 @@ fn what_was_acknowledged_is_delivered_whenever_the_engine_is_killed() {
         let engine = place.run();
         let (port, numbers) = (place.port, Arc::clone(&next));
         let client = thread::spawn(move || publish_until_it_fails(port, &numbers));
-        // The first one before anything may have been noted.
-        let wait = if crash == 0 { 5 } else { random.u64(50..450) };
-        thread::sleep(Duration::from_millis(wait));
+        thread::sleep(match crash {
+            // Before anything may have been noted.
+            0 => Duration::from_millis(5),
+            3 | 6 => 2 * NOTED_AT_MOST,
+            _ => Duration::from_millis(random.u64(50..450)),
+        });
         kill(engine);
         lives.push((start, Instant::now()));
         acknowledged.extend(client.join().unwrap());
@@ -122,52 +241,25 @@ fn what_was_acknowledged_is_delivered_whenever_the_engine_is_killed() {
     }
     let start = Instant::now();
     let engine = place.run();
-    let last = place.publish("0");
-    let has_last = |name: &str| {
-        let target = format!("/hook/{name}");
-        sink.accepted()
-            .iter()
-            .any(|it| it.target == target && id(it) == last)
+    acknowledged.push((place.publish("0"), "0".to_owned()));
+    let has_all = |judged: &Judged| {
+        let (target, arrivals) = (judged.target(), arrivals.lock().unwrap());
+        let own = arrivals.iter().filter(|it| it.target == target);
+        let own: HashSet<&str> = own.map(|it| &*it.id).collect();
+        acknowledged.iter().all(|(id, _)| own.contains(&**id))
     };
-    wait_long("all is delivered", || names.iter().all(|it| has_last(it)));
+    wait_long("all is delivered", || JUDGED.iter().all(has_all));
     engine.stop();
     lives.push((start, Instant::now()));
-    let arrivals = arrivals.lock().unwrap();
-    for name in names {
-        let target = format!("/hook/{name}");
-        let mut ages = repeats(&target, &arrivals, &lives);
-        ages.sort_unstable();
-        let age = |index: usize| ages.get(index).copied().unwrap_or_default();
-        let (median, most) = (age(ages.len() / 2), age(ages.len().saturating_sub(1)));
-        // A disk that stands still for a moment is not what is judged.
-        assert!(median <= NOTED_WITHIN, "{ages:?}");
-        let taken: Vec<Received> = sink.accepted();
-        let taken: Vec<&Received> = taken.iter().filter(|it| it.target == target).collect();
-        let mut bodies: HashMap<String, String> = HashMap::new();
-        let (mut firsts, mut repeated) = (Vec::new(), 0);
-        for received in &taken {
-            let known = bodies.insert(id(received), text(received));
-            match known {
-                Some(known) => {
-                    repeated += 1;
-                    assert_eq!(known, text(received), "the same id with another body");
-                }
-                None => firsts.push(id(received)),
-            }
-        }
-        for (id, body) in &acknowledged {
-            assert_eq!(bodies.get(id), Some(body), "{id} was acknowledged");
-        }
-        let number = |id: &String| id.split_once('-').unwrap().1.parse::<u64>().unwrap();
-        let numbers: Vec<u64> = firsts.iter().map(number).collect();
-        assert!(numbers.is_sorted(), "out of order");
-        let distinct: HashSet<&u64> = numbers.iter().collect();
-        assert_eq!(distinct.len(), numbers.len());
+    let (arrivals, accepted) = (arrivals.lock().unwrap(), sink.accepted());
+    for judged in &JUDGED {
+        let (median, most) = check_repeats(judged, &arrivals, &lives);
+        let (taken, repeated) = check_deliveries(judged, &accepted, &acknowledged);
         println!(
-            "{name}: {} acknowledged, 0 lost, {} delivered, {repeated} of them again after \
+            "{}: {} acknowledged, 0 lost, {taken} delivered, {repeated} of them again after \
              {crashes} kills, which had come {} ms before one (median), {} ms at most",
+            judged.name,
             acknowledged.len(),
-            taken.len(),
             median.as_millis(),
             most.as_millis(),
         );

@@ -21,7 +21,8 @@ use crate::support::Engine;
 const KEY: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
 const OTHER_KEY: &str = "HxweHRobGBkWFxQVEhMQEQ4PDA0KCwgJBgcEBQIDAAE=";
 /// What `engine` needs for receivers of this machine.
-const EGRESS: &str = "egress: { allow: [127.0.0.0/8], schemes: [http], ports: [PORTS] }";
+const EGRESS: &str =
+    "egress: { allow: [127.0.0.0/8], schemes: [http], ports: [PORTS], loop_id: hooks.example }";
 
 /// An engine with a topic whose webhooks users manage.
 pub(super) struct Managed {
@@ -371,6 +372,10 @@ fn a_webhook_gets_events_after_its_url_has_answered_a_challenge() {
         taken.header("webhook-signature"),
         Some(&*signature(&key, &taken))
     );
+    for sent in [&challenge, &taken] {
+        // By it the engine knows its own requests, should a proxy send them back.
+        assert_eq!(sent.all("cdn-loop"), ["hooks.example"]);
+    }
     assert_eq!(managed.state(ANN, &hook), "active");
     let attempts = || {
         let attempts = managed.get(ANN, &format!("/{hook}/attempts"));
@@ -613,6 +618,10 @@ fn changes_are_compared_by_entity_tags_and_a_moved_webhook_is_challenged_again()
     wait_long("the new URL is asked", || {
         !other.of_kind("challenge").is_empty()
     });
+    kill(managed.engine.take().unwrap());
+    managed.start();
+    assert_eq!(managed.state(ANN, &hook), "unverified");
+    assert!(other.of_kind("event").is_empty());
     other.is_willing.store(true, Ordering::Relaxed);
     assert_eq!(managed.act(ANN, &hook, "verify").status, 200);
     assert_eq!(id(&other.wait_for(1)[0]), event);
@@ -692,7 +701,11 @@ fn a_rotated_secret_overlaps_with_the_one_before() {
     managed.stop();
     managed.start();
     managed.publish("4");
-    receiver.wait_for(4);
+    let restarted = receiver.wait_for(4).remove(3);
+    assert_eq!(
+        (&*text(&restarted), restarted.header("webhook-signature")),
+        ("4", Some(&*signature(&last, &restarted)))
+    );
     managed.stop();
     managed.write(&port, &format!("secrets_key: {KEY}"), "");
     let flows = managed.folder.path().join("flows").display().to_string();

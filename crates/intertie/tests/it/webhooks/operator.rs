@@ -95,6 +95,66 @@ fn a_pause_is_on_the_disk_when_it_is_answered() {
     engine.stop();
 }
 
+/// They were kept, and shown to nobody but the REST interface of a topic with `manage`.
+#[test]
+fn the_last_attempts_of_an_endpoint_are_shown() {
+    let sink = Sink::answering(|number, _| match number {
+        0 => (503, String::new()),
+        _ => (200, String::new()),
+    });
+    let place = Place::new(&endpoint("shop", &sink.url(), QUICK));
+    let engine = place.run();
+    let ids = place.publish_all(0..2);
+    sink.wait_for(2);
+    let attempts = |name: &str| {
+        let page = engine.get(&format!("/webhooks/orders/{name}/attempts"));
+        let value: Value = serde_json::from_str(&page.text()).unwrap_or(Value::Null);
+        (page.status, value["attempts"].clone())
+    };
+    wait_long("all three are there", || {
+        attempts("shop").1.as_array().map(Vec::len) == Some(3)
+    });
+    let (status, shown) = attempts("shop");
+    assert_eq!(status, 200);
+    // The newest first.
+    for (at, (event, status)) in [(&ids[1], 200), (&ids[0], 200), (&ids[0], 503)]
+        .into_iter()
+        .enumerate()
+    {
+        let attempt = &shown[at];
+        assert_eq!(
+            (&attempt["event"], &attempt["status"]),
+            (&json!(event), &json!(status)),
+            "{shown}"
+        );
+        assert_eq!(attempt["accepted"], json!(status == 200));
+        assert_eq!(attempt["reply"], "ok");
+        assert!(attempt["milliseconds"].is_u64(), "{attempt}");
+        assert!(attempt["time"].as_str().unwrap().ends_with('Z'));
+    }
+    assert_eq!(attempts("none").0, 404);
+    // It can only be read.
+    let posted = operate(&engine, "shop", "attempts").0;
+    assert!(matches!(posted, 404 | 405), "{posted}");
+    engine.stop();
+}
+
+/// Reading the counters forgets the states that no flow has. The list of endpoints was one of them:
+/// there was no webhook any more until the next reload.
+#[test]
+fn operators_find_webhooks_after_the_counters_have_been_read() {
+    let sink = Sink::good();
+    let place = Place::new(&endpoint("shop", &sink.url(), ""));
+    let engine = place.run();
+    for _ in 0..2 {
+        assert_eq!(engine.get("/metrics").status, 200);
+        assert_eq!(listed(&engine, "shop")["state"], "active");
+    }
+    let (status, value) = operate(&engine, "shop", "pause");
+    assert_eq!((status, &value["state"]), (200, &json!("paused")));
+    engine.stop();
+}
+
 #[test]
 fn one_that_is_down_for_too_long_is_disabled() {
     let place = Place::new(&endpoint(

@@ -49,7 +49,10 @@ fn one_a_range_or_all_come_again_with_their_ids() {
         // By time: all since 1970, and none in the future.
         let range = json!({ "from": "1970-01-01T00:00:00Z", "to": "2100-01-01T00:00:00Z" });
         assert_eq!(replay(&engine, &range).0, 200);
-        sink.wait_for(before + 24);
+        let all = sink.wait_for(before + 24);
+        let mut last: Vec<String> = all[before + 14..].iter().map(id).collect();
+        last.sort();
+        assert_eq!(last, sorted(0..10));
         for body in [
             json!({ "from": "2100-01-01T00:00:00Z" }),
             json!({ "event": "1-1" }),
@@ -68,6 +71,55 @@ fn one_a_range_or_all_come_again_with_their_ids() {
         let output = engine.stop();
         assert!(output.contains("events are sent again"), "{output}");
     }
+}
+
+/// Also behind a restart, when the times are looked up on the disk.
+#[test]
+fn a_range_by_time_has_the_events_of_that_time_and_no_others() {
+    let sink = Sink::good();
+    // CloudEvents say when an event was published.
+    let more = format!("cloudevents: binary, {QUICK}");
+    let place = Place::new(&endpoint("shop", &sink.url(), &more));
+    let mut engine = place.run();
+    let publish = |number: u64| {
+        // No two in one millisecond.
+        thread::sleep(Duration::from_millis(5));
+        place.publish(&number.to_string())
+    };
+    let ids: Vec<String> = (0..7).map(publish).collect();
+    let taken = sink.wait_for(7);
+    let times = taken.iter().map(|it| it.header("ce-time").unwrap());
+    let times: Vec<&str> = times.collect();
+    let (early, late) = (times[3], times[4]);
+    assert!(early < late, "{times:?}");
+    let ranges = [
+        (json!({ "from": late }), 4..7),
+        (json!({ "to": early }), 0..4),
+        (json!({ "from": early, "to": ids[5] }), 3..6),
+        (json!({ "from": ids[2], "to": late }), 2..5),
+        (json!({}), 0..7),
+    ];
+    let mut count = 7;
+    for is_restarted in [false, true] {
+        if is_restarted {
+            engine.stop();
+            engine = place.run();
+        }
+        for (body, range) in &ranges {
+            let (status, text) = replay(&engine, body);
+            assert_eq!(status, 200, "{body}: {text}, times {times:?}");
+            let begin = count;
+            count += range.len();
+            let all = sink.wait_for(count);
+            let again: Vec<String> = all[begin..].iter().map(id).collect();
+            assert_eq!(again, ids[range.clone()], "{body}");
+            // What is replayed is done before the next replay begins.
+            wait_long("it is noted", || {
+                measure(&engine, "lag_events", "shop") == 0.0
+            });
+        }
+    }
+    engine.stop();
 }
 
 #[test]

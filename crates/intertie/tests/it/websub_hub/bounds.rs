@@ -101,7 +101,7 @@ fn settings_that_cannot_be_are_reported() {
             public,
             "payload: event",
             "{ retry: { times: 1001 } }",
-            "outside its range",
+            "is not from 0 to 1000",
         ),
         (
             public,

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// 104: content of a type that is not JSON.
+/// 105: content of a type that is not JSON.
 #[test]
 fn plain_text_is_delivered_as_it_is() {
     let settings = "{ content_type: \"text/plain; charset=utf-8\", publish: true }";
@@ -42,7 +42,7 @@ fn plain_text_is_delivered_as_it_is() {
     engine.stop();
 }
 
-/// 105 and 106: JSON, of a topic whose events are whole documents, sent by its publisher.
+/// 106: JSON, of a topic whose events are whole documents, sent by its publisher.
 #[test]
 fn json_that_publishers_send_to_the_hub_is_delivered() {
     let place = Place::with("{ publish: true }", "payload: snapshot");

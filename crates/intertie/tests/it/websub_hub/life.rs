@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// 102: a renewal replaces the state once it is confirmed, and not before.
+/// 103: a renewal replaces the state once it is confirmed, and not before.
 #[test]
 fn a_renewal_counts_when_it_is_confirmed() {
     let (place, subscriber) = (Place::new("{}"), Subscriber::new());
@@ -31,7 +31,7 @@ fn a_renewal_counts_when_it_is_confirmed() {
     engine.stop();
 }
 
-/// 103: the end is verified, too.
+/// 104: the end is verified, too.
 #[test]
 fn an_end_counts_when_it_is_confirmed() {
     let (place, subscriber, other) = (Place::new("{}"), Subscriber::new(), Subscriber::new());

@@ -2,6 +2,7 @@
 //! some that are chosen.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use fastrand::Rng;
 

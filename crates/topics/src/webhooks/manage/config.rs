@@ -9,7 +9,6 @@ use crate::webhooks::config::OfWebhooks;
 
 /// Lets callers of the topic have webhooks of their own by REST: `PATH/webhooks`, described by
 /// `PATH/webhooks/openapi.json`. For topics on the disk whose `subscribe.auth` says who calls.
-/// `keep: { for: webhooks }` holds no events for them.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(inline)]

@@ -17,7 +17,7 @@ mod operators;
 mod pace;
 mod probe;
 mod read;
-mod show;
+pub(super) mod show;
 mod wishes;
 
 use std::collections::HashMap;

@@ -7,7 +7,7 @@ use access::sealing_keys::SealingKeys;
 use component::document::DocumentContext;
 use component::egress::Origins;
 use component::tls::UpstreamTls;
-use config::{Report, Spanned};
+use config::{Report, Span, Spanned};
 use steps::store::StoreWriter;
 
 use super::config::{KeysConfig, ManageConfig};
@@ -32,6 +32,16 @@ pub(crate) struct Wishes {
     pub modes: Vec<Mode>,
 }
 
+fn check_durability(topic: &Topic, span: Span, report: &mut Report) {
+    if topic.settings().durability != Durability::Disk {
+        let message = "webhooks that are managed by REST outlive a restart: the topic has to be \
+                       on the disk";
+        report
+            .error(BAD_WEBHOOK, span, message)
+            .hint("write `durability: disk`, or leave `manage` out");
+    }
+}
+
 /// Reads how webhooks of a topic are managed by REST. Every problem is reported.
 pub(in crate::webhooks) fn read(
     config: &Spanned<ManageConfig>,
@@ -41,14 +51,7 @@ pub(in crate::webhooks) fn read(
 ) -> Option<Managed> {
     let (span, config) = (config.span, &config.value);
     let before = context.report.errors();
-    if topic.settings().durability != Durability::Disk {
-        let message = "webhooks that are managed by REST outlive a restart: the topic has to be \
-                       on the disk";
-        context
-            .report
-            .error(BAD_WEBHOOK, span, message)
-            .hint("write `durability: disk`, or leave `manage` out");
-    }
+    check_durability(topic, span, context.report);
     let keys = keys(&config.secrets_key, context);
     let operators = config.operators.as_ref();
     let operators = operators.map(|text| Operators::read(text, context));

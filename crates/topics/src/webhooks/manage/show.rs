@@ -105,7 +105,7 @@ pub(super) fn file(plan: &EndpointPlan) -> Value {
 }
 
 /// A request to an endpoint, and what has come of it.
-pub(super) fn attempt(attempt: &Attempt) -> Value {
+pub(in crate::webhooks) fn attempt(attempt: &Attempt) -> Value {
     json!({
         "time": time(attempt.at_ms),
         "milliseconds": attempt.took_ms,

@@ -9,6 +9,7 @@ use serde_json::json;
 
 use super::super::Sink;
 use super::{ANN, Ask, BOB, Managed, OPS, Receiver, parsed, text_of, wait_long};
+use crate::support::at_port;
 
 #[test]
 fn urls_that_the_guard_refuses_and_bodies_that_are_none_make_nothing() {
@@ -78,6 +79,31 @@ fn urls_that_the_guard_refuses_and_bodies_that_are_none_make_nothing() {
     }
     assert!(managed.get(OPS, "")["items"].as_array().unwrap().is_empty());
     managed.stop();
+}
+
+/// Deliveries do not follow redirects, whatever spelling of an address a receiver names: here with
+/// a port at which something listens, and which the settings let through.
+#[test]
+fn no_spelling_of_the_list_gets_through_by_a_redirect() {
+    let inner = Sink::good();
+    let addresses = testkit::egress_spellings().into_iter();
+    let addresses = addresses.filter(|it| it.verdict == "address");
+    let locations = addresses.map(|it| at_port(&it.url, inner.backend.port()));
+    let locations: Vec<String> = locations.collect();
+    let count = locations.len();
+    assert!(count >= 60, "{count}");
+    let sink = Sink::answering(move |number, _| match locations.get(number) {
+        Some(location) => (307, format!("Location: {location}\r\n")),
+        None => (200, String::new()),
+    });
+    let ports = [sink.backend.port(), inner.backend.port()];
+    let mut managed = Managed::new(&ports, "challenge: false", "");
+    managed.create(ANN, &json!({ "url": sink.url() }));
+    managed.publish("1");
+    sink.wait_for(1);
+    managed.stop();
+    assert_eq!(sink.all().len(), count + 1, "each is a failure");
+    assert!(inner.all().is_empty());
 }
 
 #[test]
@@ -244,6 +270,10 @@ fn an_owner_has_events_sent_again() {
         .collect();
     let again = [0, 1, 2, 3, 1, 2, 3].map(|it| ids[it].as_str());
     assert_eq!(came, again);
+    assert_eq!(replay(ANN, json!({})), 200);
+    let all = receiver.wait_for(11);
+    let last = all[7..].iter().map(super::id).collect::<Vec<_>>();
+    assert_eq!(last, ids, "all that are kept");
     assert_eq!(replay(BOB, json!({})), 404);
     assert_eq!(replay(OPS, json!({ "event": "1-1" })), 404);
     assert_eq!(replay(ANN, json!({ "event": "x" })), 400);

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Value, json};
 use testkit::{Response, StrictBackend};
 
-use super::super::{Sink, id, reload, text};
-use super::{ANN, Ask, KEY, Managed, OTHER_KEY, kill, parsed, text_of, wait_long};
+use super::super::{Sink, id, reload, signature, text};
+use super::{ANN, Ask, KEY, Managed, OTHER_KEY, kill, parsed, secret, text_of, wait_long};
 
 /// No challenge, and expressions.
 fn managed(ports: &[u16], more: &str) -> Managed {
@@ -129,6 +129,57 @@ fn what_is_said_is_shown_with_its_defaults_and_outlives_a_kill() {
         of("\"meter\":4") >= 3 && all.iter().any(|it| it.header("x-tenant").is_some())
     });
     managed.stop();
+}
+
+/// A change and a deletion count from their answer on, also for what was published before.
+#[test]
+fn what_was_changed_or_deleted_stays_so_after_a_kill() {
+    let (before, after) = (Sink::good(), Sink::good());
+    let ports = [before.backend.port(), after.backend.port()];
+    let mut managed = managed(&ports, "");
+    let made = json!({ "headers": { "X-Tenant": 6, "X-Old": "o" }, "filter": ". < 100" });
+    let made = managed.create(ANN, &with(before.url(), &made));
+    let (hook, key) = (text_of(&made, "id").to_owned(), secret(&made).to_owned());
+    let gone = managed.create(ANN, &json!({ "url": before.url() }));
+    let gone = text_of(&gone, "id").to_owned();
+    managed.publish("1");
+    before.wait_for(2);
+    let changed = json!({
+        "url": after.url(), "filter": ". % 2 == 0", "description": "moved",
+        "headers": { "X-Tenant": 7, "X-Old": null },
+    });
+    managed.patched(&hook, &changed);
+    let deleted = managed.send(ANN, ("DELETE", &format!("/{gone}")), Ask::default());
+    assert_eq!(deleted.status, 204);
+    let shown = |managed: &Managed| {
+        let one = managed.send(ANN, ("GET", &format!("/{hook}")), Ask::default());
+        let tag = one.header("etag").unwrap().to_owned();
+        let mut value = parsed(&one);
+        // How far it has come is not what was changed.
+        for name in ["cursor", "lag"] {
+            value.as_object_mut().unwrap().remove(name).unwrap();
+        }
+        (tag, value)
+    };
+    let expected = shown(&managed);
+    assert_eq!(expected.1["headers"], json!({ "X-Tenant": "***" }));
+    kill(managed.engine.take().unwrap());
+    managed.start();
+    assert_eq!(shown(&managed), expected);
+    let missing = managed.send(ANN, ("GET", &format!("/{gone}")), Ask::default());
+    assert_eq!(missing.status, 404);
+    assert_eq!(managed.get(ANN, "")["items"].as_array().unwrap().len(), 1);
+    (2..5).for_each(|it| drop(managed.publish(&it.to_string())));
+    let taken = after.wait_for(2);
+    assert_eq!(after.bodies(), ["2", "4"]);
+    for received in &taken {
+        assert_eq!(received.header("x-tenant"), Some("7"));
+        assert_eq!(received.header("x-old"), None);
+        let expected = signature(&key, received);
+        assert_eq!(received.header("webhook-signature"), Some(&*expected));
+    }
+    managed.stop();
+    assert_eq!(before.all().len(), 2, "nothing comes to the old URL");
 }
 
 #[test]

@@ -37,7 +37,7 @@ fn view() -> ViewPlan {
 fn subscriber() -> Subscriber {
     Subscriber {
         terms: Arc::new(Terms {
-            timeout: std::time::Duration::from_secs(1),
+            timeout: Duration::from_secs(1),
             dead_letters: None,
             attempts: None,
             start: Start::Latest,
