@@ -125,7 +125,9 @@ fn kinds(root: &Json, value: &Json) -> Vec<String> {
 /// The range of a number, a duration or a size that has one.
 fn range(value: &Json) -> Option<String> {
     let bounds = |least, most| Some((value.get(least)?, value.get(most)?));
-    let numbers = bounds("minimum", "maximum");
+    // That of a whole type of Rust says nothing to users.
+    let is_of_type = value.get("format") == Some(&"uint16".into());
+    let numbers = bounds("minimum", "maximum").filter(|_| !is_of_type);
     let (least, most) = numbers.or_else(|| bounds("formatMinimum", "formatMaximum"))?;
     let shown = |bound: &Json| {
         bound

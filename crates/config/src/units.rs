@@ -1,4 +1,5 @@
-//! Durations, sizes and percentages as people write them. A bare number is refused where a unit is needed.
+//! Durations, sizes and percentages as people write them. A bare number is refused where a unit is
+//! needed.
 
 use std::borrow::Cow;
 use std::fmt;

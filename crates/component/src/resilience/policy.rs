@@ -193,16 +193,6 @@ impl<D: RetryDefaults> JsonSchema for RetryConfig<D> {
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         let (range, times, meaning) = D::TIMES;
-        let duration = |default: Duration, (least, most): (&str, &str), meaning: &str| {
-            json!({
-                "type": "string",
-                "format": "duration",
-                "formatMinimum": least,
-                "formatMaximum": most,
-                "default": config::Duration(default).to_string(),
-                "description": meaning,
-            })
-        };
         let mut keys = serde_json::Map::new();
         if let Some((_, meaning)) = D::ON {
             let names = generator.subschema_for::<FailureName>();
@@ -222,7 +212,7 @@ impl<D: RetryDefaults> JsonSchema for RetryConfig<D> {
             ),
             (
                 "delay",
-                duration(D::DELAY, DELAYS, "The delay before the first retry."),
+                duration_schema(D::DELAY, DELAYS, "The delay before the first retry."),
             ),
             (
                 "backoff",
@@ -230,13 +220,17 @@ impl<D: RetryDefaults> JsonSchema for RetryConfig<D> {
                     "type": "number",
                     "minimum": 1,
                     "maximum": 10,
-                    "default": D::FACTOR,
+                    "default": if D::FACTOR.fract() == 0.0 {
+                        json!(D::FACTOR as u64)
+                    } else {
+                        json!(D::FACTOR)
+                    },
                     "description": "The factor by which the delay grows with each retry.",
                 }),
             ),
             (
                 "delay_max",
-                duration(D::DELAY_MAX, DELAYS, D::DELAY_MAX_MEANING),
+                duration_schema(D::DELAY_MAX, DELAYS, D::DELAY_MAX_MEANING),
             ),
             (
                 "jitter",
@@ -249,7 +243,7 @@ impl<D: RetryDefaults> JsonSchema for RetryConfig<D> {
             ),
         ];
         if let Some((default, meaning)) = D::TIME {
-            keys.insert("time".to_owned(), duration(default, TIMES, meaning));
+            keys.insert("time".to_owned(), duration_schema(default, TIMES, meaning));
         }
         keys.extend(others.map(|(name, schema)| (name.to_owned(), schema)));
         json_schema!({
@@ -260,6 +254,17 @@ impl<D: RetryDefaults> JsonSchema for RetryConfig<D> {
             "x-renamed": { "max": "delay_max" },
         })
     }
+}
+
+fn duration_schema(default: Duration, (least, most): (&str, &str), meaning: &str) -> Value {
+    json!({
+        "type": "string",
+        "format": "duration",
+        "formatMinimum": least,
+        "formatMaximum": most,
+        "default": config::Duration(default).to_string(),
+        "description": meaning,
+    })
 }
 
 #[cfg(test)]

@@ -111,15 +111,14 @@ enum Event {
 }
 
 impl Worker<'_> {
-    async fn run(&self, concurrent: usize, mut stop: LocalFuture<'static, ()>) {
+    async fn run(&self, most: usize, mut stop: LocalFuture<'static, ()>) {
         let mut reading: Option<LocalFuture<'_, Vec<Entry>>> = None;
         let mut claiming: Option<LocalFuture<'_, Vec<Entry>>> = None;
         let mut keeping: LocalFuture<'_, ()> = Box::pin(self.keep());
         let mut waiting: VecDeque<Taken> = VecDeque::new();
         let mut running: FuturesUnordered<LocalFuture<'_, ()>> = FuturesUnordered::new();
         loop {
-            let has_room =
-                self.parked.get() == 0 && waiting.is_empty() && running.len() < concurrent;
+            let has_room = self.parked.get() == 0 && waiting.is_empty() && running.len() < most;
             if has_room && reading.is_none() {
                 reading = Some(Box::pin(self.read()));
             }
@@ -157,7 +156,7 @@ impl Worker<'_> {
                 Event::Came(entries) => self.take(entries, &mut waiting),
                 Event::Ended | Event::Kept => {}
             }
-            while running.len() < concurrent
+            while running.len() < most
                 && let Some(entry) = waiting.pop_front()
             {
                 running.push(Box::pin(self.process(entry)));

@@ -492,7 +492,7 @@ fn what_is_no_topic_is_refused_with_its_place() {
         (
             "flow: f\nfrom: { topic: { name: a, retry: { backoff: 11 } } }\n\
              steps: [ { log: x } ]\n---\ntopic: a\n",
-            "IT0643",
+            "IT0115",
         ),
         (
             "flow: f\nfrom: { topic: { name: a, cursor: \"a b\" } }\n\

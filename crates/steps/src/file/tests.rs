@@ -574,7 +574,7 @@ fn what_cannot_be_is_refused() {
                 &[
                     "IT0282 1:21 `every` is 10ms, out of its range",
                     "IT0282 1:35 `stable` is 2h, out of its range",
-                    "IT0282 1:49 `concurrent` is 0, out of its range",
+                    "IT0282 1:51 `concurrent` is 0, out of its range",
                     "IT0282 1:64 `body_max` is 2GiB, out of its range",
                 ],
             ),

@@ -1,11 +1,8 @@
-//! What the step and the source take and refuse, what is stored of a message, when tries come.
-
-use std::time::Duration;
+//! What the step and the source take and refuse, and what is stored of a message.
 
 use bytes::Bytes;
-use component::failure::Matcher;
 use component::state::States;
-use message::{Fault, Kind, Method, Origin};
+use message::Method;
 
 use super::depot::Depot;
 use super::{SOURCE, STEP, describe, envelope};
@@ -57,11 +54,11 @@ fn what_the_source_refuses() {
             "{ name: orders, ordered: true, concurrent: 2 }",
             "IT0491 1:44",
         ),
-        ("{ name: orders, retry: { backoff: 11 } }", "IT0492 1:35"),
+        ("{ name: orders, retry: { backoff: 11 } }", "IT0115 1:35"),
         ("{ name: orders, retry: { on: [] } }", "IT0492 1:30"),
         ("{ name: orders, retry: { on: [999] } }", "IT0492 1:30"),
-        ("{ name: orders, retry: { delay: 2d } }", "IT0250 1:33"),
-        ("{ name: orders, retry: { jitter: 200% } }", "IT0250 1:34"),
+        ("{ name: orders, retry: { delay: 2d } }", "IT0115 1:33"),
+        ("{ name: orders, retry: { jitter: 200% } }", "IT0119 1:34"),
     ];
     for (yaml, expected) in cases {
         let problems = build(&SOURCE, yaml, &States::default()).err();

@@ -1,8 +1,11 @@
 //! An endpoint that comes back to a backlog, while others are served all the time.
 
 use std::net::SocketAddr;
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
 
 use super::case::Case;
 use super::flow;
@@ -35,6 +38,17 @@ pub(super) fn publish(case: &Case, engine: SocketAddr) -> anyhow::Result<Duratio
         next = end;
     }
     Ok(begun.elapsed())
+}
+
+/// Waits until the disk has what was published. Each live event is on it before its publisher is
+/// answered, and a disk that still writes a gigabyte of others takes seconds for that.
+///
+/// # Errors
+/// When `sync` cannot be run.
+pub(super) fn settle_disk() -> anyhow::Result<()> {
+    let status = Command::new("sync").status().context("cannot run sync")?;
+    anyhow::ensure!(status.success(), "sync has failed: {status}");
+    Ok(())
 }
 
 /// How fast an endpoint catches up.

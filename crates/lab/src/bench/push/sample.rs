@@ -290,6 +290,7 @@ impl Bench {
     ) -> anyhow::Result<Figures> {
         let away = running.away.context("nobody is away")?;
         let published = away::publish(case, running.address)?;
+        away::settle_disk()?;
         self.restart_with_others(system, case, running)?;
         let mut load = Load::connect(case, running.address)?;
         load.begin_behind(case.backlog);
