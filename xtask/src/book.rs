@@ -1,15 +1,65 @@
 //! The docs as a book: mdBook makes HTML of `docs/`, and every link and anchor in it is checked.
-//! Whatever mdBook warns of is an error.
+//! Whatever mdBook warns of is an error. `--screenshots DIR` makes pictures of some pages.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-use crate::command::{Failure, program};
-use crate::tools;
+use crate::command::{Failure, program, target};
+use crate::interop::scripts::CHROMIUM;
+use crate::interop::tools::PICTURES;
+use crate::{servers, tools};
 
 /// What lies below `docs/` and is no part of the book: mdBook copies it all the same.
 const OUTSIDE: &[&str] = &["decisions", "results", "book.toml"];
+
+/// What there are pictures of: where the book starts, a guide, and a page of the reference.
+const PICTURED: [&str; 3] = [
+    "introduction.html",
+    "guides/webhooks.html",
+    "reference/http-trigger.html",
+];
+/// Pixels: a laptop, and a phone.
+const WIDTHS: &str = "1280,390";
+
+/// Builds the book; with `--screenshots DIR` it makes pictures of it too.
+pub fn run(root: &Path, arguments: &[String]) -> Result<(), Failure> {
+    match arguments {
+        [] => build(root),
+        [option, folder] if option == "--screenshots" => {
+            let folder = outside(root, Path::new(folder))?;
+            build(root)?;
+            screenshots(root, &folder)
+        }
+        _ => Err(Failure::new("cargo xtask book [--screenshots DIR]")),
+    }
+}
+
+/// Pictures are for looking at once: no folder of the tree, but for what git ignores.
+fn outside(root: &Path, folder: &Path) -> Result<PathBuf, Failure> {
+    let folder = plain(&std::path::absolute(folder)?);
+    let is_inside = folder.starts_with(root) && !folder.starts_with(target(root)?);
+    match is_inside {
+        true => Err(Failure::new(format!(
+            "{} is in the tree; pictures do not stay there",
+            folder.display()
+        ))),
+        false => Ok(folder),
+    }
+}
+
+/// Fails when a page is wider than its window.
+fn screenshots(root: &Path, folder: &Path) -> Result<(), Failure> {
+    servers::ensure(PICTURES)?;
+    fs::create_dir_all(folder)?;
+    program("node")
+        .args([root.join("xtask/book/screenshots.mjs")])
+        .args([CHROMIUM])
+        .args([&root.join("target/book"), folder])
+        .args([WIDTHS])
+        .args(PICTURED)
+        .run()
+}
 
 /// Builds the book into `target/book`.
 pub fn build(root: &Path) -> Result<(), Failure> {
@@ -142,6 +192,17 @@ fn plain(path: &Path) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pictures_do_not_go_into_the_tree() {
+        let root = Path::new("/a/tree");
+        for folder in ["/a/tree", "/a/tree/docs", "/a/other/../tree/docs"] {
+            assert!(outside(root, Path::new(folder)).is_err(), "{folder}");
+        }
+        for folder in ["/a/pictures", "/a/tree-pictures", "/a/tree/../pictures"] {
+            assert!(outside(root, Path::new(folder)).is_ok(), "{folder}");
+        }
+    }
 
     #[test]
     fn links_to_pages_and_anchors_that_are_missing_are_found() {

@@ -19,7 +19,7 @@ mod peers;
 pub mod process;
 pub mod report;
 mod run;
-mod scripts;
+pub mod scripts;
 mod spellings;
 #[cfg(test)]
 mod tests;

@@ -30,7 +30,8 @@ cargo xtask interop [CHECK...] [--haproxy] [--keep] [--size BYTES] [--full]
                    [--part N/M] [--summary]
                                           real clients and h2spec against every kind of listener,
                                           Autobahn, subscribers of topics across restarts
-cargo xtask book                          build the docs as a book, target/book, and check its links
+cargo xtask book [--screenshots DIR]      build the docs as a book, target/book, and check its
+                                          links; pictures of three pages at two widths
 cargo xtask dist                          the binary that is shipped, target/dist/intertie: built,
                                           put under load, and built again with what was counted
 cargo xtask package [--check]             all packages, in target/package; installs and removes each
@@ -60,7 +61,7 @@ fn main() -> ExitCode {
         Some("fuzz") => fuzz::run(&root, rest),
         Some("instructions") => instructions::run(&root, rest),
         Some("interop") => interop::run(&root, rest),
-        Some("book") => book::build(&root),
+        Some("book") => book::run(&root, rest),
         Some("dist") => dist::run(&root),
         Some("package") => package::run(&root, rest),
         Some("campaign") => campaign::run(&root, rest),

@@ -5,6 +5,7 @@
 mod check;
 mod container;
 mod debian;
+mod image;
 mod service;
 mod stage;
 mod systemd;
@@ -84,7 +85,6 @@ fn make(root: &Path, binary: Option<PathBuf>) -> Result<Package, Failure> {
             .trim()
             .to_owned(),
     };
-    let is_dist = binary.is_none();
     let binary = match binary {
         Some(binary) => std::path::absolute(binary)?,
         None => package.build()?,
@@ -92,7 +92,7 @@ fn make(root: &Path, binary: Option<PathBuf>) -> Result<Package, Failure> {
     if package.out.exists() {
         fs::remove_dir_all(&package.out)?;
     }
-    package.stage(&binary, is_dist)?;
+    package.stage(&binary)?;
     package.archive()?;
     package.debian(&package.version)?;
     package.wheel()?;
@@ -186,14 +186,26 @@ impl Package {
             .output()?;
         let file = self.out.join("work/metadata.json");
         fs::write(&file, metadata)?;
-        let script = "python3 \"$0\" \"$1\" \"$2\" < \"$3\" > \"$4\"";
         let sbom = self.out.join(format!("intertie-{}.cdx.json", self.version));
-        program("sh")
-            .args(["-c", script])
-            .args([self.source("sbom.py").as_os_str()])
-            .args([&self.version, &self.commit])
-            .args([file, sbom])
-            .run()
+        let text = program("python3")
+            .args([self.source("sbom.py")])
+            .args([&self.version, &self.commit, &self.date])
+            .args([file, self.linked(&self.out.join("work"))?])
+            .output()?;
+        Ok(fs::write(sbom, text)?)
+    }
+
+    /// Writes the packages that are linked into the binary into a file of a folder: a package with
+    /// its version on each line. Macros and other tools of the build are none of them.
+    fn linked(&self, folder: &Path) -> Result<PathBuf, Failure> {
+        let tree = cargo(&self.root)
+            .args(["tree", "--locked", "--package", "intertie"])
+            .args(["--edges", "normal,no-proc-macro", "--prefix", "none"])
+            .args(["--target", &dist::platform()?])
+            .output()?;
+        let file = folder.join("linked.txt");
+        fs::write(&file, tree)?;
+        Ok(file)
     }
 
     fn sums(&self) -> Result<(), Failure> {

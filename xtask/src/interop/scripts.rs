@@ -7,7 +7,7 @@ use super::run::{Ran, run};
 use crate::command::Failure;
 
 /// Chromium without a window, that asks nobody but us.
-pub(super) const CHROMIUM: &str = "--headless --no-sandbox --disable-gpu --disable-quic \
+pub const CHROMIUM: &str = "--headless --no-sandbox --disable-gpu --disable-quic \
     --no-first-run --disable-background-networking --disable-component-update --disable-sync \
     --disable-dev-shm-usage --ignore-certificate-errors --no-proxy-server";
 /// It shows the page as it is after some seconds of its own clock, and ends.

@@ -62,6 +62,9 @@ pub const TOPICS: &[Needed] = &[A_CHROMIUM, A_CURL, NODE, NPM];
 /// Pages behind a lock.
 pub const BROWSERS: &[Needed] = &[A_CHROMIUM, A_CURL];
 
+/// Pictures of the book.
+pub const PICTURES: &[Needed] = &[A_CHROMIUM, NODE];
+
 /// Another judge of tokens.
 pub const TOKENS: &[Needed] = &[NODE, NPM];
 

@@ -2,6 +2,7 @@
 //! trusts, and nothing else. `podman build` of the folder needs no network.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use super::Package;
@@ -18,9 +19,13 @@ impl Package {
     pub(super) fn container(&self) -> Result<(), Failure> {
         let folder = self.out.join("container");
         let root = folder.join("rootfs");
-        for part in ["usr/bin", "etc/intertie", "var/lib/intertie", "tmp"] {
+        for part in ["usr/bin", "etc/intertie", "var/lib", "tmp"] {
             fs::create_dir_all(root.join(part))?;
         }
+        fs::set_permissions(root.join("tmp"), fs::Permissions::from_mode(0o1777))?;
+        // Becomes the data folder. Owners of files are not copied into an image: the Containerfile
+        // says whose it is.
+        fs::create_dir_all(folder.join("data"))?;
         let binary = root.join("usr/bin/intertie");
         fs::copy(self.staged().join("bin/intertie"), &binary)?;
         for library in libraries(&program("ldd").args([&binary]).output()?) {
@@ -33,29 +38,19 @@ impl Package {
         );
         fs::write(root.join("etc/passwd"), passwd)?;
         fs::write(root.join("etc/group"), group)?;
-        let owner = format!("{USER}:{USER}");
-        let data = root.join("var/lib/intertie");
-        // Without the right to do it the volume belongs to whoever builds the container.
-        let _ = program("chown")
-            .args([owner.as_ref(), data.as_os_str()])
-            .output();
         super::copy_all(&self.staged().join("share"), &root.join("usr/share"))?;
         fs::copy(self.staged().join("LICENSE"), root.join("LICENSE"))?;
         fs::copy(
             self.source("container/Containerfile"),
             folder.join("Containerfile"),
         )?;
-        let name = format!(
-            "intertie-{}-{}-container.tar.gz",
-            self.version,
-            std::env::consts::ARCH
-        );
-        program("tar")
-            .args(["--sort=name", "--numeric-owner"])
-            .args([format!("--mtime={} 00:00:00Z", self.date)])
-            .args(["-C".as_ref(), self.out.as_os_str(), "-czf".as_ref()])
-            .args([self.out.join(name).as_os_str(), "container".as_ref()])
-            .run()
+        self.tar(&self.out, &["container"], &self.container_archive())
+    }
+
+    pub(super) fn container_archive(&self) -> PathBuf {
+        let (version, platform) = (&self.version, std::env::consts::ARCH);
+        let name = format!("intertie-{version}-{platform}-container.tar.gz");
+        self.out.join(name)
     }
 }
 

@@ -33,7 +33,11 @@ impl Machine {
         command.arg(root);
         let mut process = Process::start(logs, "systemd", command)?;
         let leader = wait_for(WAIT_MAX, || match process.ended()? {
-            Some(_) => Err(Failure::new(process.printed())),
+            Some(status) => {
+                let printed = process.printed();
+                let message = format!("systemd-nspawn ended with {status}\n{printed}");
+                Err(Failure::new(message))
+            }
             None => Ok(child(process.id())),
         })?;
         let leader = leader.ok_or_else(|| Failure::new("systemd-nspawn starts nothing"))?;
