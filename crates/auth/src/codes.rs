@@ -1,52 +1,52 @@
-//! The codes of problems with access control. Each has a page in `docs/errors/`.
+//! The codes of problems with authentication and authorization. Each has a page in `docs/errors/`.
 
 use config::{Code, CodeInfo};
 
-/// A way that is not described as it must be.
+/// An authentication method with invalid settings.
 pub const BAD_WAY: Code = Code::new("IT0700");
-/// An `auth` that names a way that `engine.auth` does not have.
+/// An `auth` with a method that `engine.auth` does not have.
 pub const UNKNOWN_WAY: Code = Code::new("IT0701");
-/// An `auth` that says what cannot be.
+/// An `auth` with invalid settings.
 pub const BAD_AUTH: Code = Code::new("IT0702");
-/// A file of keys that cannot be used.
+/// A key file that cannot be used.
 pub const BAD_KEY_FILE: Code = Code::new("IT0703");
-/// An `auth` with a way that is never used.
+/// An `auth` with a method that is never used.
 pub const UNUSED_WAY: Code = Code::new("IT0704");
 
-/// An `engine.identity` that says what cannot be.
+/// An `engine.identity` with invalid settings.
 pub const BAD_IDENTITY: Code = Code::new("IT0710");
 
-/// Somebody who decides who comes in and is asked without TLS.
+/// An issuer or authorization service that is called without TLS.
 pub const CLEAR_TEXT: Code = Code::new("IT0721");
 
 /// All of them.
 pub const ALL: &[CodeInfo] = &[
     CodeInfo {
         code: BAD_WAY,
-        title: "bad way to know a caller",
+        title: "invalid authentication method",
     },
     CodeInfo {
         code: UNKNOWN_WAY,
-        title: "unknown way to know a caller",
+        title: "unknown authentication method",
     },
     CodeInfo {
         code: BAD_AUTH,
-        title: "bad `auth`",
+        title: "invalid `auth`",
     },
     CodeInfo {
         code: BAD_KEY_FILE,
-        title: "unusable file of keys",
+        title: "unusable key file",
     },
     CodeInfo {
         code: UNUSED_WAY,
-        title: "way to know a caller that is never used",
+        title: "authentication method that is never used",
     },
     CodeInfo {
         code: BAD_IDENTITY,
-        title: "bad `engine.identity`",
+        title: "invalid `engine.identity`",
     },
     CodeInfo {
         code: CLEAR_TEXT,
-        title: "access control over a network without TLS",
+        title: "issuer or authorization service without TLS",
     },
 ];

@@ -25,20 +25,24 @@ use crate::source::{self, Periodic, Repeated};
 /// within a second, too.
 const EVERY: Duration = Duration::from_millis(500);
 
-/// Credentials that are refused although they are good. The entries of the admin API are kept in
-/// the data folder; those of the file stand in the file alone.
+/// The deny list: credentials that are rejected although they are valid. Entries made through the
+/// admin API are kept in the data folder; those of the file are only in the file.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DenyConfig {
-    /// A file with an entry a line, relative to the flow file's folder, such as
-    /// `{"jti":"6f1c","exp":1800000000}`, `{"sub":"ann"}` or `{"key":"shop"}`. A changed file is
-    /// taken within a second.
+    /// A file with one entry per line, relative to the flow file's folder, such as
+    /// `{"jti":"6f1c","exp":1800000000}`, `{"sub":"ann"}` or `{"key":"shop"}`. A change applies
+    /// within a second.
     pub file: Option<Spanned<String>>,
 }
 
 /// The schema of the value under `engine.deny`.
 pub(crate) fn schema() -> Json {
-    config::schema_for::<DenyConfig>()
+    let mut schema = config::schema_for::<DenyConfig>();
+    if let Some(schema) = schema.as_object_mut() {
+        schema.remove("title");
+    }
+    schema
 }
 
 /// The entries of the file.

@@ -45,30 +45,29 @@ const LIFE: u64 = 60;
 /// the middle of a flow that has let its caller in.
 const LIFE_MIN: u64 = 5;
 
-/// Tells systems behind the engine who a caller is: `identity: true` beside the target of `forward`
-/// adds a header with a token (JWT) that the engine signs. Whatever clients send in this header is
-/// removed from all requests.
+/// Sends the caller's identity to back ends: `identity: true` next to the target of `forward` adds
+/// a header with a token (JWT) that the engine signs. The header is removed from all client
+/// requests.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct IdentityConfig {
-    /// The header.
+    /// The name of the header.
     #[schemars(extend("default" = HEADER))]
     header: Option<Spanned<String>>,
-    /// Who issues the tokens: `iss`.
+    /// The issuer of the tokens (`iss`).
     #[schemars(extend("default" = ISSUER))]
     issuer: Option<Spanned<String>>,
-    /// For whom the tokens are (`aud`), where `forward` does not say so.
+    /// The audience of the tokens (`aud`), unless `forward` sets one.
     audience: Option<Spanned<String>>,
-    /// The claims of the caller, by their names in `$auth.claims`, that the tokens have under
-    /// `claims`. By default there are none.
+    /// The members of `$auth.claims` to include in the tokens under `claims`. By default none.
     #[serde(default)]
     claims: Vec<Spanned<String>>,
-    /// How long a token is good, from 10s to 10m; no longer than the credential, but for 5 seconds.
+    /// The validity of a token, from 10s to 10m; not longer than the credential, plus 5 seconds.
     #[schemars(extend("default" = "1m"))]
     life: Option<Spanned<config::Duration>>,
     /// Files with private keys in PEM format, relative to the flow file's folder: P-256 (ES256) or
-    /// Ed25519 (EdDSA), 1 to 4. The first one signs, all are published. Without them the engine
-    /// makes keys for ES256, keeps them in the data folder and replaces them every 30 days.
+    /// Ed25519 (EdDSA), 1 to 4. The first one signs, all are published. By default the engine
+    /// generates ES256 keys, keeps them in the data folder and rotates them every 30 days.
     keys: Option<Spanned<Vec<Spanned<String>>>>,
     /// Where the public keys are served (JWK Set, RFC 7517).
     jwks: Option<JwksConfig>,
@@ -82,7 +81,7 @@ struct JwksConfig {
     /// The address, such as `10.0.0.5:8090` or `:8090`. The default is every address with a flow
     /// that has `auth`. TLS is that of the flows on the address; without any there is none.
     listen: Option<Spanned<String>>,
-    /// The path. Nobody needs a credential for it.
+    /// The path. It needs no credential.
     #[schemars(extend("default" = PATH))]
     path: Option<Spanned<String>>,
 }

@@ -1,5 +1,6 @@
 //! What happens when a step or a flow fails: clauses in order, the first that fits is run.
 
+use std::borrow::Cow;
 use std::rc::Rc;
 
 use config::{Code, Report, Span, Spanned};
@@ -108,15 +109,20 @@ impl Matcher {
     ) -> Vec<Self> {
         if names.value.is_empty() {
             let diagnostic = report.error(code, names.span, "no failure is named");
-            diagnostic.hint("leave it out, or write `[any]`");
+            diagnostic.hint("name some, `[any]`, or leave the whole mapping out");
         }
-        let names_read = names.value.iter().filter_map(|name| match name {
-            FailureName::Status(status) => {
-                Self::read(&status.to_string(), names.span, code, report)
-            }
-            FailureName::Name(name) => Self::read(name, names.span, code, report),
-        });
-        names_read.collect()
+        let read = |name: &FailureName| Self::read(&name.to_text(), names.span, code, report);
+        names.value.iter().filter_map(read).collect()
+    }
+}
+
+impl FailureName {
+    /// What stands in the file.
+    pub fn to_text(&self) -> Cow<'_, str> {
+        match self {
+            Self::Status(status) => status.to_string().into(),
+            Self::Name(name) => name.into(),
+        }
     }
 }
 

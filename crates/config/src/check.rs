@@ -26,8 +26,6 @@ const KEYWORDS: &[&str] = &[
     "enum",
     "examples",
     "format",
-    "formatMaximum",
-    "formatMinimum",
     "items",
     "maxItems",
     "maxLength",
@@ -44,6 +42,8 @@ const KEYWORDS: &[&str] = &[
     "title",
     "type",
     "uniqueItems",
+    "x-maximum",
+    "x-minimum",
     "x-renamed",
 ];
 
@@ -264,8 +264,8 @@ impl Walk<'_> {
         );
     }
 
-    /// Bounds of a duration, a size or a percentage: `formatMinimum` and `formatMaximum`, which are
-    /// the words of ajv-formats for what JSON Schema has for numbers only.
+    /// Bounds of a duration, a size or a percentage: `x-minimum` and `x-maximum`, for JSON Schema has
+    /// bounds for numbers only. Editors leave them aside.
     fn format_range(&mut self, span: Span, value: f64, text: &str, schema: &Map<String, Json>) {
         let format = schema.get("format").and_then(Json::as_str);
         let bound = |key| {
@@ -273,13 +273,21 @@ impl Walk<'_> {
             let value = units::read_format(format.unwrap_or_default(), text)?.ok()?;
             Some((value, text))
         };
-        let (least, most) = (bound("formatMinimum"), bound("formatMaximum"));
+        let (least, most) = (bound("x-minimum"), bound("x-maximum"));
         let is_below = least.is_some_and(|(least, _)| value < least);
         let is_above = most.is_some_and(|(most, _)| value > most);
-        if let (true, Some((_, least)), Some((_, most))) = (is_below || is_above, least, most) {
-            let message = format!("`{text}` is not from {least} to {most}");
-            self.report.error(codes::OUT_OF_RANGE, span, message);
-        }
+        let message = match (least, most) {
+            _ if !is_below && !is_above => return,
+            (Some((_, least)), Some((_, most))) => {
+                format!("`{text}` is not from {least} to {most}")
+            }
+            (Some((_, least)), None) => format!("`{text}` is less than {least}"),
+            (None, most) => {
+                let most = most.map_or("", |(_, most)| most);
+                format!("`{text}` is more than {most}")
+            }
+        };
+        self.report.error(codes::OUT_OF_RANGE, span, message);
     }
 
     fn range(&mut self, span: Span, value: f64, text: &str, schema: &Map<String, Json>) {

@@ -128,7 +128,7 @@ fn range(value: &Json) -> Option<String> {
     // That of a whole type of Rust says nothing to users.
     let is_of_type = value.get("format") == Some(&"uint16".into());
     let numbers = bounds("minimum", "maximum").filter(|_| !is_of_type);
-    let (least, most) = numbers.or_else(|| bounds("formatMinimum", "formatMaximum"))?;
+    let (least, most) = numbers.or_else(|| bounds("x-minimum", "x-maximum"))?;
     let shown = |bound: &Json| {
         bound
             .as_str()

@@ -64,7 +64,11 @@ impl FromStr for Percentage {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let digits = text.strip_suffix('%').map(str::trim_end);
+        let is_digit = |it: char| it.is_ascii_digit() || it == '.';
+        let digits = text.strip_suffix('%').map(|it| it.trim_end_matches(' '));
+        // `parse` takes `+5`, `.5`, `5.` and `1e1`, too.
+        let digits = digits.filter(|it| it.chars().all(is_digit) && !it.starts_with('.'));
+        let digits = digits.filter(|it| !it.ends_with('.'));
         let number = digits.and_then(|digits| digits.parse::<f64>().ok());
         match number.filter(|number| (0.0..=100.0).contains(number)) {
             Some(number) => Ok(Self(number / 100.0)),
@@ -131,6 +135,11 @@ impl fmt::Display for Percentage {
 
 macro_rules! textual {
     ($type:ident, $format:literal, $pattern:literal) => {
+        impl $type {
+            /// What texts look like, as a regular expression for schemas.
+            pub const PATTERN: &'static str = $pattern;
+        }
+
         impl Serialize for $type {
             fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                 serializer.collect_str(self)
@@ -209,7 +218,9 @@ mod tests {
         ] {
             assert!(text.parse::<Duration>().is_err(), "{text}");
         }
-        for text in ["", "5", "%", "101%", "-1%", "5 percent", "NaN%"] {
+        for text in [
+            "", "5", "%", "101%", "-1%", "+5%", ".5%", "5.%", "1e1%", " 5%", "NaN%",
+        ] {
             assert!(text.parse::<Percentage>().is_err(), "{text}");
         }
         for text in ["", "5", "5kb", "5K", "5 MiB", "99999999999GiB"] {

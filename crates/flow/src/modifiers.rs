@@ -72,7 +72,7 @@ pub(crate) struct BreakerConfig {
     /// The failures that count. The default is `connection`, `timeout` and `5xx`.
     on: Option<Spanned<Vec<FailureName>>>,
     /// The share of failed attempts that opens the breaker.
-    #[schemars(extend("default" = "50%", "formatMinimum" = "1%", "formatMaximum" = "100%"))]
+    #[schemars(extend("default" = "50%", "x-minimum" = "1%", "x-maximum" = "100%"))]
     failures: Option<Percentage>,
     /// The time window in which attempts are counted.
     #[schemars(extend("default" = "10s"))]
@@ -331,7 +331,7 @@ fn read_retry(node: &Node, context: &mut BuildContext<'_>) -> Option<Retry> {
     let report = &mut *context.report;
     let config: RetryConfig<OfStep> = config::decode(node, report)?;
     let policy = config.policy(BAD_MODIFIER, report);
-    let only_safe = config.place_of_failures().is_none();
+    let only_safe = config.failures().is_none();
     let counts = context.state("retry", (&policy, only_safe), RetryCounts::default);
     Some(Retry {
         policy,

@@ -446,7 +446,7 @@ mod tests {
 
     #[test]
     fn every_event_stands_in_the_guide() {
-        let guide = include_str!("../../../docs/guides/locking-the-door.md");
+        let guide = include_str!("../../../docs/guides/authentication.md");
         for kind in EventKind::ALL {
             let name = format!("`{}`", kind.name());
             assert!(guide.contains(&name), "{name}");

@@ -207,11 +207,12 @@ fn auth_page() -> String {
         .cloned()
         .unwrap_or_default();
     let ways = format!(
-        "## Ways: `engine.auth`\n\nNames, and under each exactly one way:\n\n{}",
+        "## Authentication methods: `engine.auth`\n\nA mapping of names to methods; each has \
+         exactly one type:\n\n{}",
         describe::markdown(&way)
     );
     page(
-        "`auth`: access control",
+        "`auth`: authentication and authorization",
         &[access.documentation, &door, &ways, &example(access.example)],
     )
 }

@@ -44,10 +44,6 @@ pub struct Deadline {
     cap: Cell<u64>,
 }
 
-/// The caps that a deadline had before a further one: see [`Deadline::cap`].
-#[derive(Clone, Copy, Debug)]
-pub struct OuterCap(u64);
-
 impl Deadlines {
     /// No deadlines yet. [`Deadlines::sweep`] must run on this thread.
     pub fn new() -> Self {
@@ -173,12 +169,11 @@ impl Deadline {
         }
     }
 
-    /// From now on, until [`Deadline::restore`] gets what this returns, the deadline is never set
-    /// to a later time than `duration` after `now`, nor to a later time than caps before this one
-    /// allow. One that is set already is moved to the cap when that is earlier.
-    pub fn cap(&self, now: Instant, duration: Duration) -> OuterCap {
-        let outer = self.cap.get();
-        let cap = self.shared.at(now, duration).min(outer);
+    /// From now on, until [`Deadline::lift`], the deadline is never set to a later time than
+    /// `duration` after `now`, nor to a later time than caps before this one allow. One that is set
+    /// already is moved to the cap when that is earlier.
+    pub fn cap(&self, now: Instant, duration: Duration) {
+        let cap = self.shared.at(now, duration).min(self.cap.get());
         self.cap.set(cap);
         let is_later = |at: u64| at != NEVER && at > cap;
         let slot = |wheel: &mut Wheel| wheel.slots.get_mut(self.id).map(|it| it.at);
@@ -186,14 +181,6 @@ impl Deadline {
         if at.is_some_and(is_later) {
             self.move_to(cap);
         }
-        OuterCap(outer)
-    }
-
-    /// Takes a cap away; those before it hold again. The deadline stays where it is until it is set
-    /// again.
-    #[inline]
-    pub fn restore(&self, outer: OuterCap) {
-        self.cap.set(outer.0);
     }
 
     /// Takes all caps away. The deadline stays where it is until it is set again.

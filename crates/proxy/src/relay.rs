@@ -297,6 +297,14 @@ pub(crate) trait UpstreamExchange: Source + Sink {
     /// Takes the final head; what follows is the body.
     fn begin_body(&mut self, limits: HeadLimits, is_raw: bool);
 
+    /// Ready when a reply without a body is over. Over HTTP/2 its end may come behind the head, in
+    /// a frame of its own: giving the stream up before would tell the back end that nobody wants
+    /// the reply, and servers that count resets end the connection for it.
+    #[inline]
+    fn poll_end(&mut self, _: &mut Context<'_>) -> Poll<()> {
+        Poll::Ready(())
+    }
+
     /// The whole request is out: the buffer that its head was written into is free.
     fn request_sent(&mut self) -> Option<Vec<u8>>;
 

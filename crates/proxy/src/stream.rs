@@ -234,12 +234,17 @@ async fn serve(session: Session, guest: Guest) {
 
 /// Runs a stream over HTTP/2 in a task of its own.
 pub(crate) fn start_http2(begun: Begun, client: Http2Client) {
+    tokio::task::spawn_local(run_http2(begun, client));
+}
+
+/// No `async fn`, which would have room for the client besides its box.
+fn run_http2(begun: Begun, client: Http2Client) -> impl Future<Output = ()> {
     let client: Box<dyn Client> = Box::new(client);
-    tokio::task::spawn_local(async move {
+    async move {
         let Begun { feed, caller, open } = begun;
         feed.run(client, &caller).await;
         drop(open);
-    });
+    }
 }
 
 /// Writes the head of a reply that goes on. HEAD gets nothing else.

@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use config::{Code, Percentage, Report, Span, Spanned};
+use config::{Code, Percentage, Report, Spanned};
 use message::Fault;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
@@ -135,9 +135,9 @@ impl<D> Default for RetryConfig<D> {
 }
 
 impl<D: RetryDefaults> RetryConfig<D> {
-    /// Where the failures are named, if they are.
-    pub fn place_of_failures(&self) -> Option<Span> {
-        self.on.as_ref().map(|names| names.span)
+    /// The failures that are named, if any are.
+    pub fn failures(&self) -> Option<&Spanned<Vec<FailureName>>> {
+        self.on.as_ref()
     }
 
     /// What it says. Every problem is reported under `code`.
@@ -237,6 +237,7 @@ impl<D: RetryDefaults> JsonSchema for RetryConfig<D> {
                 json!({
                     "type": "string",
                     "format": "percentage",
+                    "pattern": Percentage::PATTERN,
                     "default": Percentage(JITTER).to_string(),
                     "description": "The random part of each delay.",
                 }),
@@ -260,8 +261,9 @@ fn duration_schema(default: Duration, (least, most): (&str, &str), meaning: &str
     json!({
         "type": "string",
         "format": "duration",
-        "formatMinimum": least,
-        "formatMaximum": most,
+        "pattern": config::Duration::PATTERN,
+        "x-minimum": least,
+        "x-maximum": most,
         "default": config::Duration(default).to_string(),
         "description": meaning,
     })

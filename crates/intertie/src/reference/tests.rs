@@ -61,7 +61,7 @@ fn codes(name: &str, text: &str) -> Vec<&'static str> {
                 files: &|source, name| match name {
                     // The service of all pages.
                     "erp.wsdl" | "./wsdl/erp.wsdl" | "wsdl/erp.wsdl" => Ok(ERP.into()),
-                    "partners.keys" => Ok("".into()),
+                    "partners.keys" | "staff.users" => Ok("".into()),
                     "client.pem" => Ok(client_key()),
                     _ => NamedFiles::default().read(sources.name(source), name),
                 },

@@ -120,32 +120,46 @@ fn a_slow_check_ends_with_the_time_of_its_flow() {
     assert!(told.contains(place), "{told}");
 }
 
+/// How a client leaves whose request is whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Leaving {
+    Closes,
+    /// It closes its sending side only, which counts as leaving too (decision 0025).
+    HalfCloses,
+}
+
 #[test]
 fn work_ends_with_its_client_unless_it_is_detached() {
-    let backend = stalled(2);
-    let after = StrictBackend::start();
-    let (engine, port, _folder) = run(
-        backend.port(),
-        &format!(
-            "flow: bound\nfrom: {{ http: GET /bound }}\nsteps: [ http: http://BACKEND/ ]\n---\n\
-             flow: detached\nfrom: {{ http: GET /detached }}\ndetach: true\n\
-             steps:\n  - http: http://BACKEND/\n    timeout: 300ms\n    fallback: [ set: {{ a: 1 }} ]\n\
-             \x20 - http: http://127.0.0.1:{}/after\n",
-            after.port()
-        ),
-    );
-    for path in ["/bound", "/detached"] {
-        let mut client = RawClient::connect(port);
-        client.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
-        let taken = backend.accepted();
-        wait_until("the call is under way", || {
-            backend.accepted() >= taken.max(1)
-        });
-        drop(client);
+    for leaving in [Leaving::Closes, Leaving::HalfCloses] {
+        let backend = stalled(2);
+        let after = StrictBackend::start();
+        let (engine, port, _folder) = run(
+            backend.port(),
+            &format!(
+                "flow: bound\nfrom: {{ http: GET /bound }}\nsteps: [ http: http://BACKEND/ ]\n---\n\
+                 flow: detached\nfrom: {{ http: GET /detached }}\ndetach: true\n\
+                 steps:\n  - http: http://BACKEND/\n    timeout: 300ms\n    fallback: [ set: {{ a: 1 }} ]\n\
+                 \x20 - http: http://127.0.0.1:{}/after\n",
+                after.port()
+            ),
+        );
+        for (taken, path) in [(1, "/bound"), (2, "/detached")] {
+            let mut client = RawClient::connect(port);
+            client.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
+            wait_until("the call is under way", || backend.accepted() == taken);
+            if leaving == Leaving::HalfCloses {
+                client.finish();
+                assert!(client.is_closed(), "{path}: nobody waits for a reply");
+            }
+            drop(client);
+            if path == "/bound" {
+                wait_until("its call is given up", || backend.closed() == 1);
+            }
+        }
+        wait_until("the detached flow goes on", || !after.requests().is_empty());
+        assert_eq!(after.requests()[0].target, "/after", "{leaving:?}");
+        engine.stop();
     }
-    wait_until("the detached flow goes on", || !after.requests().is_empty());
-    assert_eq!(after.requests()[0].target, "/after");
-    engine.stop();
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Start, reload, metrics, logs, stop.
 
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixDatagram;
@@ -9,7 +10,7 @@ use std::time::Duration;
 
 use testkit::{Action, RawClient, ScriptedBackend, TempDir, free_port, wait_until};
 
-use crate::support::{Engine, command, get, output, post};
+use crate::support::{Engine, command, get, library, output, post};
 
 fn flow(port: u16, text: &str) -> String {
     format!(
@@ -328,6 +329,98 @@ fn health_asks_a_running_engine() {
     let gone = output(&["health", "--admin", &admin]);
     assert_eq!(gone.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&gone.stderr).contains("no answer from"));
+}
+
+/// A worker that reads `GET /stuck` does nothing more until there is a file.
+const HELD_UP: &str = r#"
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+ssize_t recv(int fd, void *bytes, size_t size, int flags) {
+    static ssize_t (*own)(int, void *, size_t, int);
+    if (!own) own = dlsym(RTLD_NEXT, "recv");
+    ssize_t count = own(fd, bytes, size, flags);
+    if (count > 10 && memcmp(bytes, "GET /stuck", 10) == 0)
+        while (access(getenv("GOES_ON"), F_OK) != 0) usleep(10000);
+    return count;
+}
+"#;
+
+#[test]
+fn health_names_a_worker_that_does_not_move() {
+    let (folder, tools) = (TempDir::new(), TempDir::new());
+    let port = free_port();
+    folder.write("flow.yaml", &flow(port, "hi"));
+    let held_up = library(&tools, HELD_UP).display().to_string();
+    let goes_on = tools.path().join("goes-on").display().to_string();
+    let variables = [("LD_PRELOAD", &*held_up), ("GOES_ON", &*goes_on)];
+    let engine = Engine::run_in(&[folder.path()], &[], &variables);
+    let mut client = RawClient::connect(port);
+    client.send("GET /stuck HTTP/1.1\r\nHost: a\r\n\r\n");
+    // It takes ten seconds: expressions may hold a worker up for a while.
+    wait_until("it is seen", || engine.get("/health").status != 200);
+    let unwell = engine.get("/health");
+    assert_eq!(unwell.status, 503);
+    let text = unwell.text();
+    assert!(text.contains(" has not moved for 1"), "{text}");
+    assert_eq!(text.lines().count(), 1, "{text}");
+    assert_eq!(engine.get("/ready").status, 200);
+    tools.write("goes-on", "");
+    assert_eq!(client.response().status, 404);
+    wait_until("it is well again", || engine.get("/health").status == 200);
+    engine.stop();
+}
+
+/// The names and labels of all that `/metrics` has.
+fn series(engine: &Engine) -> BTreeSet<String> {
+    let page = engine.get("/metrics").text();
+    let lines = page.lines().filter(|line| !line.starts_with('#'));
+    lines
+        .map(|line| line.rsplit_once(' ').unwrap().0.to_owned())
+        .collect()
+}
+
+/// The states of a flow's steps are made while its file is read, long before the whole load is
+/// known to be sound.
+#[test]
+fn a_refused_reload_leaves_nothing_in_the_metrics() {
+    let folder = TempDir::new();
+    let (port, taken) = (
+        free_port(),
+        ScriptedBackend::start(vec![vec![Action::Stall]]),
+    );
+    let open = "engine:\n  admin: { operate: none }\n---\n";
+    folder.write("flow.yaml", &format!("{open}{}", flow(port, "hi")));
+    let engine = Engine::run(&[folder.path()], &[]);
+    let reload = || post(engine.admin, "/reload", "text/plain", "").status;
+    assert_eq!(reload(), 200);
+    let before = series(&engine);
+    let new = |port: u16| {
+        format!(
+            "flow: new\nfrom: {{ http: POST 127.0.0.1:{port}/new }}\nsteps:\n\
+             \x20 - cache: {{ key: '${{ .id }}', ttl: 1h, steps: [ map: 1 ] }}\n\
+             \x20 - aggregate: {{ key: '1', count: 2, time: 1s, steps: [ map: 1 ] }}\n\
+             \x20 - http: http://127.0.0.1:{port}/\n"
+        )
+    };
+    let broken = format!("{}---\nflow: broken\nform: x\n", new(port));
+    for refused in [new(taken.port()), broken] {
+        folder.write("new.yaml", &refused);
+        assert_eq!(reload(), 409, "{refused}");
+        let left: Vec<_> = series(&engine).difference(&before).cloned().collect();
+        assert_eq!(left, Vec::<String>::new(), "{refused}");
+    }
+    folder.write("new.yaml", &new(port));
+    assert_eq!(reload(), 200);
+    let added = series(&engine);
+    for name in ["intertie_cache_entries{", "intertie_aggregate_groups{"] {
+        assert!(added.iter().any(|it| it.starts_with(name)), "{added:?}");
+    }
+    engine.stop();
 }
 
 #[test]

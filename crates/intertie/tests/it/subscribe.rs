@@ -426,6 +426,48 @@ fn a_websocket_subscribes_publishes_and_acknowledges() {
     engine.stop();
 }
 
+/// Opens so many streams behind a few that cost more than others: stores of buffers, tables of the
+/// runtime. What each of them costs the process then.
+fn cost_of_each<T>(engine: &Engine, count: usize, open: impl Fn() -> T) -> u64 {
+    let rest = Duration::from_millis(1500);
+    let _first: Vec<T> = (0..count / 4).map(|_| open()).collect();
+    // What serving them took is given back a second later.
+    std::thread::sleep(rest);
+    let before = engine.process.resident_kib();
+    let _streams: Vec<T> = (0..count).map(|_| open()).collect();
+    std::thread::sleep(rest);
+    let after = engine.process.resident_kib();
+    after.saturating_sub(before) * 1024 / count as u64
+}
+
+/// Tens of thousands of them are open at a time. 1,540 and 2,860 bytes were published of the
+/// release build (`docs/results`); tests run in one that is not optimised.
+#[test]
+fn a_quiet_subscriber_costs_little_memory() {
+    let port = free_port();
+    let (_folder, engine) = start(&format!(
+        "topic: quiet\ndurability: memory\npublish: {{ http: \"POST 127.0.0.1:{port}/topics/quiet\" }}\n\
+         subscribe:\n  listen: \"127.0.0.1:{port}\"\n"
+    ));
+    let sse = cost_of_each(&engine, 2000, || {
+        let mut stream = Stream::open(port, "/topics/quiet/sse", "");
+        stream.place();
+        stream
+    });
+    let websocket = cost_of_each(&engine, 2000, || {
+        let (reply, mut socket) = WebSocket::connect(port, "/topics/quiet/ws", "");
+        assert_eq!(reply.status, 101);
+        assert!(socket.next_text().contains("\"subscribed\""));
+        socket
+    });
+    eprintln!("{sse} bytes for each quiet SSE stream, {websocket} for each WebSocket");
+    assert!(
+        sse <= 1800 && websocket <= 3100,
+        "{sse} and {websocket} bytes"
+    );
+    engine.stop();
+}
+
 #[test]
 fn the_time_of_streams_is_over_on_every_way() {
     let port = free_port();

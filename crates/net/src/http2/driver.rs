@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
-use super::link::{Shared, Slot, Stream, StreamError};
+use super::link::{Shared, Slot, Stream, StreamError, Suspicion};
 use super::{Code, ConnectionError, Event, OpenError};
 use crate::Connection;
 use crate::budget::{self, Budget};
@@ -70,11 +70,21 @@ impl Driver {
         self.shared.engine.borrow().unfinished(rest)
     }
 
-    /// The number of the suspicion while a sign of life is awaited: a reply is overdue
-    /// (`Link::suspect`), or a stream was given up for which nothing had come.
-    pub fn suspicion(&self) -> Option<u32> {
+    /// Why a sign of life is awaited, while it is.
+    pub fn suspicion(&self) -> Option<Suspicion> {
         let shared = &self.shared;
-        shared.is_asked().then(|| shared.suspicions.get())
+        let number = shared.suspicions.get();
+        match (shared.probed_at.get(), shared.is_suspected.get()) {
+            (None, false) => None,
+            (Some(_), false) => Some(Suspicion::Probed(number)),
+            (Some(_), true) => Some(Suspicion::Unanswered(number)),
+            (None, true) => Some(Suspicion::Overdue(number)),
+        }
+    }
+
+    /// No further stream is opened until a sign of life comes: a probe has not been answered.
+    pub fn hold_back_streams(&self) {
+        self.shared.hold_back_streams();
     }
 
     /// Why the connection has failed, if it has.
@@ -269,9 +279,11 @@ impl Driver {
                     drop(slots);
                     return Some(Stream::new(&self.shared, stream));
                 }
-                Event::Head { stream, .. }
-                | Event::Data { stream }
-                | Event::Writable { stream } => self.shared.wake(stream, None),
+                Event::Head { stream, .. } | Event::Data { stream } => {
+                    self.shared.next_probe.set(None);
+                    self.shared.wake(stream, None);
+                }
+                Event::Writable { stream } => self.shared.wake(stream, None),
                 Event::Reset { stream, code } => {
                     self.shared.wake(stream, Some(StreamError::Reset(code)));
                 }
@@ -286,8 +298,7 @@ impl Driver {
                     self.shared.engine.borrow_mut().finish_going_away();
                     self.shared.go();
                 }
-                // That something has come is enough.
-                Event::Pong => {}
+                Event::Pong => self.shared.answered_ping(),
             }
         }
     }

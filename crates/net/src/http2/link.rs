@@ -48,6 +48,8 @@ pub(super) struct Shared {
     /// Since when a sign of life is awaited that a stream has given up waiting for, while streams
     /// are opened as ever.
     pub probed_at: Cell<Option<Instant>>,
+    /// When that may be asked for again, while the other side sends nothing but answers to it.
+    pub next_probe: Cell<Option<Instant>>,
     /// How often it was asked.
     pub suspicions: Cell<u32>,
     /// How often something has arrived; it wraps around.
@@ -96,8 +98,21 @@ pub struct Stream {
 }
 
 /// How long a link may be asked for a sign of life before another stream that is given up on it
-/// makes it a suspected one.
+/// has further ones opened elsewhere.
 const PROBE_TIME: Duration = Duration::from_secs(1);
+/// How long a link is not asked again that has answered, unless it sends replies meanwhile.
+const PROBE_PAUSE: Duration = Duration::from_secs(60);
+
+/// Why a sign of life of the other side is awaited, with a number that tells one time from others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Suspicion {
+    /// A stream was given up for which nothing had come. Streams are opened as ever.
+    Probed(u32),
+    /// The same, and there was no answer for a while. No stream is opened.
+    Unanswered(u32),
+    /// A reply is overdue ([`Link::suspect`]). No stream is opened.
+    Overdue(u32),
+}
 
 /// What has been written to the socket so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -127,6 +142,7 @@ impl Link {
             is_going: Cell::new(false),
             is_suspected: Cell::new(false),
             probed_at: Cell::new(None),
+            next_probe: Cell::new(None),
             suspicions: Cell::new(0),
             arrivals: Cell::new(0),
             writes: Cell::new(0),
@@ -272,13 +288,16 @@ impl Link {
     /// on. The driver's owner bounds the time ([`Driver::suspicion`]).
     pub fn suspect(&self) {
         let shared = &self.0;
-        if shared.is_server || shared.is_closed.get() || shared.is_suspected.get() {
+        let is_overdue = shared.is_suspected.get() && shared.probed_at.get().is_none();
+        if shared.is_server || shared.is_closed.get() || is_overdue {
             return;
         }
         shared.ask_for_sign_of_life();
-        shared.is_suspected.set(true);
-        // Those who wait for a stream of this connection need another one.
-        shared.observer.capacity_changed();
+        if shared.probed_at.take().is_some() {
+            // The time for an answer begins anew, and is a shorter one.
+            shared.suspicions.set(shared.suspicions.get() + 1);
+        }
+        shared.hold_back_streams();
     }
 
     /// Whether a sign of life is awaited.
@@ -348,18 +367,34 @@ impl Shared {
         self.wake_driver();
     }
 
+    /// Until something arrives, no stream is opened: those who wait for one need another connection.
+    pub fn hold_back_streams(&self) {
+        if !self.is_suspected.replace(true) {
+            self.observer.capacity_changed();
+        }
+    }
+
+    /// The other side has answered a PING, and nothing else: it lives. Servers of gRPC end a
+    /// connection that asks them again and again while they send no reply (`too_many_pings`).
+    pub fn answered_ping(&self) {
+        self.next_probe.set(Some(Instant::now() + PROBE_PAUSE));
+    }
+
     /// A stream was given up and nothing at all has arrived since it was opened: whoever waited
     /// was impatient, or the connection is dead, which nobody else would find out who is as
     /// impatient. Streams are opened as ever for a while, for most of those who leave early do so
     /// for reasons of their own.
     #[cold]
-    fn probe(shared: &Rc<Self>) {
-        match shared.probed_at.get() {
+    fn probe(&self) {
+        match self.probed_at.get() {
+            None if self.next_probe.get().is_some_and(|at| Instant::now() < at) => {}
             None => {
-                shared.ask_for_sign_of_life();
-                shared.probed_at.set(Some(Instant::now()));
+                self.ask_for_sign_of_life();
+                if !self.is_suspected.get() {
+                    self.probed_at.set(Some(Instant::now()));
+                }
             }
-            Some(at) if at.elapsed() >= PROBE_TIME => Link(Rc::clone(shared)).suspect(),
+            Some(at) if at.elapsed() >= PROBE_TIME => self.hold_back_streams(),
             Some(_) => {}
         }
     }
@@ -537,7 +572,7 @@ impl Drop for Stream {
         let shared = &self.shared;
         let is_silent = shared.arrivals.get() == self.arrivals;
         if is_silent && !shared.is_server && !shared.is_closed.get() {
-            Shared::probe(shared);
+            shared.probe();
         }
         self.shared.observer.stream_ended();
     }

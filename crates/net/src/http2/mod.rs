@@ -20,6 +20,6 @@ pub use engine::{Engine, Event, Role};
 pub use error::{Code, ConnectionError, NotOpen, OpenError};
 pub use head::{Fields, Head};
 pub use limits::Limits;
-pub use link::{Batches, Link, RequestLine, Stream, StreamError};
+pub use link::{Batches, Link, RequestLine, Stream, StreamError, Suspicion};
 pub use settings::PeerSettings;
 pub use stream::StreamId;

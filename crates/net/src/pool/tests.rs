@@ -459,6 +459,12 @@ impl World {
                     .is_some_and(|since| since + TENURE <= self.now)
             };
             assert!(!member.links.iter().any(is_late), "it drains for too long");
+            // However long its last streams go on.
+            let is_finished = |it: &KeptLink<FakeLink>| it.link.is_finished();
+            assert!(
+                !member.links.iter().any(is_finished),
+                "a link that takes no more streams holds a permit"
+            );
             let waiters = own.pool.waiters.values();
             let queued = |it: &&Waiter| matches!(it.phase, Phase::Queued { .. }) && it.is_at(at);
             in_line += waiters.filter(queued).count();
@@ -653,22 +659,11 @@ fn waiters_are_served_in_turn() {
         may_h2: false,
         may_h1: true,
     };
-    let limits = PoolLimits {
-        idle_count: 8,
-        idle_time: IDLE_TIME,
-        queue: 100,
-        queue_time: QUEUE_TIME,
-    };
     let now = world.now;
     let own = &mut world.workers[0];
-    own.pool = Pool::new(vec![setup], limits, Arc::default());
+    own.pool = Pool::new(vec![setup], limits(), Arc::default());
     let join = |own: &mut Worker, demand| {
-        let join = Join {
-            demand,
-            at: 0,
-            avoid: Vec::new(),
-            connect: Duration::ZERO,
-        };
+        let join = Join { demand, ..any() };
         own.pool.join(join, now).unwrap()
     };
     let context = Context::from_waker(Waker::noop());
@@ -693,6 +688,109 @@ fn waiters_are_served_in_turn() {
     assert_eq!(own.pool.take_connects().len(), 1);
 }
 
+/// A link whose last streams go on gives its permit to the next waiter as soon as it takes no more
+/// of them.
+#[test]
+fn a_link_that_goes_away_under_a_long_stream_frees_its_permit() {
+    let permits = Permits::new(Some(1));
+    let setup = EndpointSetup {
+        permits: Arc::clone(&permits),
+        may_h2: true,
+        may_h1: false,
+    };
+    let now = Instant::now();
+    let mut pool = FakePool::new(vec![setup], limits(), Arc::default());
+    let context = Context::from_waker(Waker::noop());
+    let id = pool.join(any(), now).unwrap();
+    let permit = pool.take_connects().pop().unwrap().permit;
+    pool.connected(0, false, FakeLink::connected(&pool, 1, permit), now);
+    let Poll::Ready(Grant::Stream { link, .. }) = pool.poll(id, &context) else {
+        panic!("there is a stream");
+    };
+    link.0.open.set(1);
+    let second = pool.join(any(), now).unwrap();
+    pool.on_wake(now);
+    assert!(pool.poll(second, &context).is_pending());
+    assert!(pool.take_connects().is_empty(), "the limit is reached");
+    link.go_away();
+    assert!(
+        pool.waker()
+            .poll(&mut Context::from_waker(Waker::noop()))
+            .is_ready()
+    );
+    pool.on_wake(now);
+    // The permit is granted while the pool looks, and used at its next look.
+    pool.on_wake(now);
+    assert_eq!(pool.take_connects().len(), 1);
+    assert!(!link.is_idle(), "the stream goes on");
+}
+
+/// Those who wait for connections that are being made are bounded by a number of its own.
+#[test]
+fn a_waiter_beyond_the_bound_is_refused() {
+    let setup = EndpointSetup {
+        permits: Permits::new(None),
+        may_h2: true,
+        may_h1: false,
+    };
+    let now = Instant::now();
+    let mut pool = FakePool::new(vec![setup], limits(), Arc::default());
+    let ids: Vec<u64> = (0..BOUND_MAX)
+        .map(|_| pool.join(any(), now).unwrap())
+        .collect();
+    assert_eq!(pool.join(any(), now), None);
+    pool.cancel(ids[0], now);
+    let last = pool.join(any(), now).unwrap();
+    assert_eq!(pool.join(any(), now), None);
+    for id in ids.into_iter().skip(1).chain([last]) {
+        pool.cancel(id, now);
+    }
+    assert!(pool.join(any(), now).is_some());
+}
+
+/// The other side says how long it keeps an idle connection: what comes later would meet its end.
+#[test]
+fn a_kept_connection_is_lent_for_as_long_as_its_server_promises_less_a_margin() {
+    let setup = EndpointSetup {
+        permits: Permits::new(None),
+        may_h2: false,
+        may_h1: true,
+    };
+    let now = Instant::now();
+    let mut pool = FakePool::new(vec![setup], limits(), Arc::default());
+    let keep = |seconds, pool: &mut FakePool| {
+        let permit = pool.members[0].permits.try_acquire().unwrap();
+        let connection = FakeConnection::open(&Rc::default(), permit);
+        let released = Released {
+            transport: connection,
+            promised: Some(Duration::from_secs(seconds)),
+        };
+        pool.keep(0, released, now);
+    };
+    let second = Duration::from_secs(1);
+    let instant = Duration::from_millis(1);
+    for (promised, kept) in [(3, 2 * second), (3600, IDLE_TIME)] {
+        for is_late in [false, true] {
+            keep(promised, &mut pool);
+            let at = if is_late {
+                now + kept
+            } else {
+                now + kept - instant
+            };
+            assert_eq!(
+                pool.take(0, Demand::Any, at).is_none(),
+                is_late,
+                "{promised} s"
+            );
+        }
+    }
+    for promised in [0, 1] {
+        keep(promised, &mut pool);
+        assert!(pool.take(0, Demand::Any, now).is_none(), "{promised} s");
+    }
+    assert_eq!(pool.members[0].permits.used(), 0);
+}
+
 /// It is looked at only now and then, and may have been in use between two looks.
 #[test]
 fn a_link_that_is_used_again_and_again_is_not_closed_for_idleness() {
@@ -701,21 +799,9 @@ fn a_link_that_is_used_again_and_again_is_not_closed_for_idleness() {
         may_h2: true,
         may_h1: false,
     };
-    let limits = PoolLimits {
-        idle_count: 8,
-        idle_time: IDLE_TIME,
-        queue: 100,
-        queue_time: QUEUE_TIME,
-    };
     let mut now = Instant::now();
-    let mut pool = FakePool::new(vec![setup], limits, Arc::default());
-    let join = Join {
-        demand: Demand::Any,
-        at: 0,
-        avoid: Vec::new(),
-        connect: Duration::ZERO,
-    };
-    let id = pool.join(join, now).unwrap();
+    let mut pool = FakePool::new(vec![setup], limits(), Arc::default());
+    let id = pool.join(any(), now).unwrap();
     let permit = pool.take_connects().pop().unwrap().permit;
     let connected = FakeLink::connected(&pool, 1, permit);
     pool.connected(0, false, connected, now);
@@ -731,6 +817,25 @@ fn a_link_that_is_used_again_and_again_is_not_closed_for_idleness() {
     now += IDLE_TIME;
     pool.prune(now);
     assert!(pool.is_unused());
+}
+
+fn limits() -> PoolLimits {
+    PoolLimits {
+        idle_count: 8,
+        idle_time: IDLE_TIME,
+        queue: 100,
+        queue_time: QUEUE_TIME,
+    }
+}
+
+/// A request that anything fits, at the only endpoint.
+fn any() -> Join {
+    Join {
+        demand: Demand::Any,
+        at: 0,
+        avoid: Vec::new(),
+        connect: Duration::ZERO,
+    }
 }
 
 fn released<C>(transport: C) -> Released<C> {

@@ -8,7 +8,9 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use net::Connection;
-use net::http2::{Driver, Limits, Link, OpenError, RequestLine, Role, Stream, StreamError};
+use net::http2::{
+    Driver, Limits, Link, OpenError, RequestLine, Role, Stream, StreamError, Suspicion,
+};
 use net::pool::PoolWaker;
 use net::stream_observer::StreamObserver;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -122,7 +124,7 @@ fn a_suspected_link_takes_no_streams_until_something_comes() {
         assert!(is_called(&queue));
         assert_eq!(link.may_open(), Err(OpenError::Suspected));
         assert_eq!(link.open(LINE, [], true).unwrap_err(), OpenError::Suspected);
-        assert!(!link.is_over() && driver.suspicion() == Some(1));
+        assert!(!link.is_over() && driver.suspicion() == Some(Suspicion::Overdue(1)));
         // The stream goes on, and an answer to PING is as good as any frame.
         let ping = beside(&mut driver, read_until(&mut server, PING)).await;
         is_called(&queue);
@@ -138,7 +140,7 @@ fn a_suspected_link_takes_no_streams_until_something_comes() {
         assert!(is_called(&queue) && link.may_open().is_ok());
         link.suspect();
         link.suspect();
-        assert_eq!(driver.suspicion(), Some(2));
+        assert_eq!(driver.suspicion(), Some(Suspicion::Overdue(2)));
         let head = frame(HEADERS, 5, 1, b"\x88");
         server.write_all(&head).await.unwrap();
         let head = beside(&mut driver, poll_fn(|context| stream.poll_head(context)));
@@ -159,11 +161,11 @@ fn a_stream_that_is_given_up_before_anything_came_has_the_link_asked_for_a_sign_
         beside(&mut driver, read_until(&mut server, HEADERS)).await;
         drop(stream);
         // Others may go on meanwhile: most of those who leave early are impatient.
-        assert!(driver.suspicion() == Some(1) && link.may_open().is_ok());
+        assert!(driver.suspicion() == Some(Suspicion::Probed(1)) && link.may_open().is_ok());
         let ping = beside(&mut driver, read_until(&mut server, PING)).await;
         let again = link.open(LINE, [], true).unwrap();
         drop(again);
-        assert!(driver.suspicion() == Some(1) && link.may_open().is_ok());
+        assert!(driver.suspicion() == Some(Suspicion::Probed(1)) && link.may_open().is_ok());
         server.write_all(&frame(PING, 1, 0, &ping)).await.unwrap();
         let well = poll_fn(|context| {
             let _ = driver.poll_next(context);
@@ -173,6 +175,20 @@ fn a_stream_that_is_given_up_before_anything_came_has_the_link_asked_for_a_sign_
             }
         });
         well.await;
+        // It has said that it lives. To be asked again and again is what servers of gRPC end a
+        // connection for, unless they have sent a reply meanwhile.
+        drop(link.open(LINE, [], true).unwrap());
+        assert_eq!(driver.suspicion(), None);
+        let answered = link.open(LINE, [], true).unwrap();
+        let head = frame(HEADERS, 5, 7, b"\x88");
+        server.write_all(&head).await.unwrap();
+        let head = beside(&mut driver, poll_fn(|context| answered.poll_head(context)));
+        assert_eq!(head.await.unwrap().status(), 200);
+        drop(link.open(LINE, [], true).unwrap());
+        assert_eq!(driver.suspicion(), Some(Suspicion::Probed(2)));
+        // A reply that is overdue is another matter: it has a bound of its own.
+        link.suspect();
+        assert_eq!(driver.suspicion(), Some(Suspicion::Overdue(3)));
     });
 }
 

@@ -767,3 +767,18 @@ fn check(head: &Head) -> Result<Place<'_>, Fault> {
 fn query_start(target: &[u8]) -> Option<usize> {
     target.iter().position(|&byte| byte == b'?')
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each stream of each connection holds one.
+    #[test]
+    fn a_request_is_small() {
+        fn size<F>(_: impl FnOnce(StreamSession) -> F) -> usize {
+            size_of::<F>()
+        }
+        let size = size(StreamSession::run);
+        assert!(size <= 4736, "{size}");
+    }
+}

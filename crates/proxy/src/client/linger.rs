@@ -49,6 +49,25 @@ fn begin_within(deadline: &Deadline, bounds: Bounds) {
     deadline.set(now, bounds.idle);
 }
 
+/// Says that nothing more comes, then does what [`poll`] does. A client that reads nothing may hold
+/// up the alert that says so over TLS (`close_notify`, RFC 8446, section 6.1), but not for longer
+/// than it may be silent.
+pub(crate) fn poll_end(
+    connection: &mut Connection,
+    is_finished: &mut bool,
+    (deadline, worker): (&Deadline, &Worker),
+    context: &mut Context<'_>,
+) -> Poll<()> {
+    if !*is_finished {
+        match connection.poll_finish(context) {
+            Poll::Ready(Ok(())) => *is_finished = true,
+            Poll::Ready(Err(_)) => return Poll::Ready(()),
+            Poll::Pending => return deadline.poll(context),
+        }
+    }
+    poll(connection, deadline, worker, context)
+}
+
 /// Drops what the client sends. Ready when it has closed the connection, or its time is over.
 pub(crate) fn poll(
     connection: &mut Connection,
@@ -93,12 +112,20 @@ fn poll_discard(
 #[cfg(test)]
 mod tests {
     use std::future::poll_fn;
+    use std::net::SocketAddr;
+    use std::sync::Arc;
+    use std::time::SystemTime;
 
+    use component::resources::Share;
     use net::deadline::Deadlines;
+    use net::tls::Identity;
+    use testkit::Authority;
+    use testkit::wire::{ClientTls, Wire};
     use tokio::io::AsyncWriteExt;
     use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
+    use crate::worker::Engine;
 
     const SHORT: Bounds = Bounds {
         idle: Duration::from_millis(100),
@@ -114,12 +141,17 @@ mod tests {
             .block_on(test);
     }
 
-    /// A client, and the time that its connection lingered.
-    async fn linger(bounds: Bounds, client: impl AsyncFnOnce(TcpStream)) -> Duration {
+    /// Both ends of a connection.
+    async fn pair() -> (TcpStream, (TcpStream, SocketAddr)) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let stream = TcpStream::connect(address).await.unwrap();
-        let (server, peer) = listener.accept().await.unwrap();
+        (stream, listener.accept().await.unwrap())
+    }
+
+    /// A client, and the time that its connection lingered.
+    async fn linger(bounds: Bounds, client: impl AsyncFnOnce(TcpStream)) -> Duration {
+        let (stream, (server, peer)) = pair().await;
         let mut connection = Connection::new(server, peer).unwrap();
         let deadlines = Deadlines::new();
         tokio::task::spawn_local(deadlines.clone().sweep());
@@ -173,6 +205,72 @@ mod tests {
                 drop(stream);
             });
             assert!(time.await >= bounds.idle);
+        });
+    }
+
+    /// A connection over TLS whose client has shaken hands.
+    async fn secure_pair() -> (Wire, Connection) {
+        let authority = Authority::new("test");
+        let issued = authority.issue(&["localhost"]);
+        let (cert, key) = (issued.cert.as_bytes(), issued.key.as_bytes());
+        let server = net::tls::Server::new(net::tls::ServerSettings {
+            identities: vec![Identity::from_pem(cert, key, SystemTime::now()).unwrap()],
+            client_auth: net::tls::ClientAuth::None,
+            revoked: net::tls::RevocationLists::default(),
+            protocols: vec![net::tls::Protocol::Http1],
+            min_version: net::tls::MinVersion::default(),
+        });
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let tls = ClientTls::new(&authority, &["http/1.1"]);
+        let connecting =
+            tokio::task::spawn_local(async move { Wire::connect(port, Some(&tls)).await.unwrap() });
+        let (accepted, peer) = listener.accept().await.unwrap();
+        let mut connection = Connection::accept_tls(accepted, peer, &server.unwrap()).unwrap();
+        poll_fn(|context| connection.poll_handshake(context))
+            .await
+            .unwrap();
+        (connecting.await.unwrap(), connection)
+    }
+
+    /// Writes until the socket takes no more.
+    async fn fill(connection: &mut Connection) {
+        let mut written = 1;
+        while written > 0 {
+            written = 0;
+            poll_fn(|context| {
+                while let Poll::Ready(count) = connection.poll_write(context, &[0; 16_384]) {
+                    written += count.unwrap();
+                }
+                Poll::Ready(())
+            })
+            .await;
+            // The runtime has sockets refuse a task that has done much, too.
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// Nothing is left to be written but `close_notify`, and the socket takes no more.
+    #[test]
+    fn a_client_that_reads_nothing_does_not_hold_the_end_up() {
+        run(async {
+            let (client, mut connection) = secure_pair().await;
+            fill(&mut connection).await;
+            assert!(!connection.is_flushed());
+            let worker = Worker::new(Share::WHOLE, Arc::new(Engine::new(None)));
+            tokio::task::spawn_local(worker.deadlines.clone().sweep());
+            let (deadline, mut is_finished) = (worker.deadlines.add(), false);
+            let begun = Instant::now();
+            begin_within(&deadline, SHORT);
+            poll_fn(|context| {
+                let owners = (&deadline, &*worker);
+                poll_end(&mut connection, &mut is_finished, owners, context)
+            })
+            .await;
+            let time = begun.elapsed();
+            assert!(!is_finished, "the client cannot have been told");
+            assert!(time >= SHORT.idle && time < BOUNDS.idle, "{time:?}");
+            drop(client);
         });
     }
 

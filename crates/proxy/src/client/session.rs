@@ -610,14 +610,8 @@ impl Session {
         let mut is_finished = false;
         linger::begin(&self.deadline);
         poll_fn(|context| {
-            if !is_finished {
-                match self.client.poll_finish(context) {
-                    Poll::Ready(Ok(())) => is_finished = true,
-                    Poll::Ready(Err(_)) => return Poll::Ready(()),
-                    Poll::Pending => return self.deadline.poll(context),
-                }
-            }
-            linger::poll(&mut self.client, &self.deadline, &self.worker, context)
+            let owners = (&self.deadline, &*self.worker);
+            linger::poll_end(&mut self.client, &mut is_finished, owners, context)
         })
         .await;
     }

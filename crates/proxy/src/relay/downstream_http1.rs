@@ -178,6 +178,10 @@ impl<'a> Http1Downstream<'a> {
             (Framing::Length(_), Version::Http11) if !is_head && announces_trailers(head) => {
                 (Framing::Chunked, content)
             }
+            // The client has all with the head, though the stream may end behind it.
+            (Framing::Length(0), _) if head.connection.is_none() => {
+                (Framing::Length(0), Download::Nothing)
+            }
             (Framing::Length(length), _) => (Framing::Length(length), content),
             (Framing::Chunked, Version::Http11) if !is_head => (Framing::Chunked, Download::Raw),
             (_, Version::Http11) => (Framing::Chunked, content),

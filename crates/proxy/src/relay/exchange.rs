@@ -270,10 +270,7 @@ impl<'a, D: Downstream, U: UpstreamExchange> Exchange<'a, D, U> {
     fn poll_relay(&mut self, context: &mut Context<'_>, has_body: bool) -> Poll<Result<(), Break>> {
         let download = match has_body {
             true => pump_noting(context, self.up, self.down, &mut self.download),
-            false => {
-                self.download = Awaited::Sink;
-                self.down.poll_flush(context).map_err(TransferError::Sink)
-            }
+            false => self.poll_bodyless(context),
         };
         if let Poll::Ready(result) = download {
             return Poll::Ready(result.map_err(|error| match error {
@@ -285,7 +282,9 @@ impl<'a, D: Downstream, U: UpstreamExchange> Exchange<'a, D, U> {
             return Poll::Ready(Err(stopped));
         }
         let is_over = self.is_upload_over();
-        if self.down.poll_disconnected(context, is_over) {
+        // A client that has a whole reply without a body may leave: nothing is given up.
+        let has_all = is_over && !has_body && self.download == Awaited::Source;
+        if !has_all && self.down.poll_disconnected(context, is_over) {
             return Poll::Ready(Err(Break::ClientGone));
         }
         ready!(self.poll_idle(context, self.terms.times.body));
@@ -293,6 +292,14 @@ impl<'a, D: Downstream, U: UpstreamExchange> Exchange<'a, D, U> {
             true => Break::ClientSlow,
             false => Break::Idle,
         }))
+    }
+
+    /// Ready when a reply without a body is with the client and over.
+    fn poll_bodyless(&mut self, context: &mut Context<'_>) -> Poll<Result<(), TransferError>> {
+        self.download = Awaited::Sink;
+        ready!(self.down.poll_flush(context)).map_err(TransferError::Sink)?;
+        self.download = Awaited::Source;
+        self.up.poll_end(context).map(Ok)
     }
 
     /// Ready when nothing has moved for this time.

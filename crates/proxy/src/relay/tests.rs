@@ -3,6 +3,8 @@
 //!
 //! `RELAY_SCHEDULES` says how many, `RELAY_SEED` where they begin.
 
+mod over_http2;
+
 use std::io;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -19,8 +21,11 @@ use net::http1::{
 };
 use net::{Buffer, Output, Transport};
 
+use super::downstream_http1::Http1Downstream;
+use super::downstream_http2::Http2Downstream;
 use super::exchange::{Exchange, Reply, Terms};
 use super::failure::{ClientGone, Failed, Failure};
+use super::send::{Order, send};
 use super::upstream_http1::Http1Upstream;
 use super::{Download, Downstream, Progress, ReplyHead, Sink, Source, Times};
 use crate::upstream::request_head::{CameBy, Outgoing, SentBy};
@@ -518,32 +523,19 @@ impl Schedule {
         }
     }
 
-    /// Runs one attempt. None when it was dropped half-way.
+    /// Runs one attempt. There is no result when it was dropped half-way.
     fn attempt(
         &mut self,
         script: Script,
         may_drop: bool,
-    ) -> Option<(Result<Reply, Failed>, Http1Upstream<Wire>, Facts)> {
+    ) -> (Option<Result<Reply, Failed>>, Http1Upstream<Wire>, Facts) {
         let facts = Facts::of(&script);
         let is_chunked = self.request.framing == Framing::Chunked;
         let spare = ResponseHead::default();
         let mut up =
             Http1Upstream::begin(script.wire, self.head.clone(), is_chunked, Box::new(spare));
-        let plan = ForwardPlan::new(UpstreamPlan::single("b", 80, None).into(), "/");
-        let time = Duration::from_secs(3600);
-        let terms = Terms {
-            plan: &plan,
-            method: &self.method,
-            times: Times {
-                body: time,
-                response: time,
-                stream: time,
-                rate: 0,
-            },
-            limits: LIMITS,
-            streams: None,
-            upgrades: false,
-        };
+        let plan = plan();
+        let terms = terms(&plan, &self.method);
         let drop_after = match may_drop && self.random.u8(..5) == 0 {
             true => self.random.usize(..60),
             false => POLLS_MAX,
@@ -568,25 +560,34 @@ impl Schedule {
             is_sent: exchange.is_sent,
             ..facts
         };
-        result.map(|result| (result, up, facts))
+        (result, up, facts)
+    }
+
+    fn sent(&self) -> SentRequest<'_> {
+        SentRequest {
+            head: &self.head,
+            framing: self.request.framing,
+            content: &self.request.content,
+        }
     }
 
     fn run(mut self) {
         // At least so many bytes go out: chunks of a request are made anew.
         let length = self.head.len() + self.request.content.len();
         let script = Script::any(&mut self.random, length);
-        let Some((result, up, facts)) = self.attempt(script, true) else {
-            return;
-        };
+        let (result, up, facts) = self.attempt(script, true);
         match result {
-            Ok(Reply::Relayed(relayed)) => {
+            Some(Ok(Reply::Relayed(relayed))) => {
                 let is_whole = relayed.cut.is_none();
                 self.check_reply(&facts, is_whole);
-                self.check_release(up, &facts, is_whole && facts.is_sent);
+                self.sent()
+                    .check_release(up, &facts, is_whole && facts.is_sent);
                 self.check_client();
             }
-            Ok(_) => panic!("no other reply was made"),
-            Err(failed) => self.check_failure(failed, &up, &facts),
+            Some(Ok(_)) => panic!("no other reply was made"),
+            Some(Err(failed)) => self.check_failure(failed, &up, &facts),
+            // Its connection may be closed or be kept, but only with nothing left on it.
+            None => self.sent().check_release(up, &facts, false),
         }
     }
 
@@ -615,27 +616,6 @@ impl Schedule {
         assert!(is_whole || !client.has_end, "a part looks whole");
     }
 
-    /// The connection is given back exactly when nothing is left on it.
-    fn check_release(&self, up: Http1Upstream<Wire>, facts: &Facts, is_done: bool) {
-        let Some(released) = up.exchange.release() else {
-            let keeps = !facts.says_close && facts.framing != Framing::UntilClose;
-            let is_clean = is_done && keeps && !facts.has_more;
-            assert!(!is_clean, "a clean connection is closed");
-            return;
-        };
-        let wire = released.into_inner();
-        assert!(!facts.is_cut && !facts.says_close);
-        assert!(wire.input.is_empty() && wire.records.is_empty());
-        // What comes later is seen when the connection is lent.
-        assert!(wire.unused().is_empty() || facts.has_more);
-        let sent = wire.written.strip_prefix(&self.head[..]).unwrap();
-        let (content, is_whole) = decoded(self.request.framing, sent);
-        assert!(
-            is_whole && content == self.request.content,
-            "another request"
-        );
-    }
-
     /// What is left of the client's input is the next request.
     fn check_client(&self) {
         if self.client.reader.is_drained() {
@@ -658,14 +638,63 @@ impl Schedule {
         self.client.interims = 0;
         let mut script = Script::answering(&mut self.random, Framing::Length(0));
         script.wire.trigger = self.head.len() + self.request.content.len();
-        let (result, up, facts) = self.attempt(script, false).unwrap();
+        let (result, up, facts) = self.attempt(script, false);
         assert!(
-            matches!(result, Ok(Reply::Relayed(_))),
+            matches!(result, Some(Ok(Reply::Relayed(_)))),
             "the second attempt"
         );
         self.check_reply(&facts, true);
-        self.check_release(up, &facts, facts.is_sent);
+        self.sent().check_release(up, &facts, facts.is_sent);
         self.check_client();
+    }
+}
+
+/// A request as a back end of HTTP/1.1 must get it.
+struct SentRequest<'a> {
+    head: &'a [u8],
+    framing: Framing,
+    content: &'a [u8],
+}
+
+impl SentRequest<'_> {
+    /// The connection is given back exactly when nothing is left on it.
+    fn check_release(&self, up: Http1Upstream<Wire>, facts: &Facts, is_done: bool) {
+        let Some(released) = up.exchange.release() else {
+            let keeps = !facts.says_close && facts.framing != Framing::UntilClose;
+            let is_clean = is_done && keeps && !facts.has_more;
+            assert!(!is_clean, "a clean connection is closed");
+            return;
+        };
+        let wire = released.into_inner();
+        assert!(!facts.is_cut && !facts.says_close);
+        assert!(wire.input.is_empty() && wire.records.is_empty());
+        // What comes later is seen when the connection is lent.
+        assert!(wire.unused().is_empty() || facts.has_more);
+        let sent = wire.written.strip_prefix(self.head).unwrap();
+        let (content, is_whole) = decoded(self.framing, sent);
+        assert!(is_whole && content == self.content, "another request");
+    }
+}
+
+fn plan() -> ForwardPlan {
+    ForwardPlan::new(UpstreamPlan::single("b", 80, None).into(), "/")
+}
+
+/// Terms under which nobody is ever late.
+fn terms<'a>(plan: &'a ForwardPlan, method: &'a Method) -> Terms<'a> {
+    let time = Duration::from_secs(3600);
+    Terms {
+        plan,
+        method,
+        times: Times {
+            body: time,
+            response: time,
+            stream: time,
+            rate: 0,
+        },
+        limits: LIMITS,
+        streams: None,
+        upgrades: false,
     }
 }
 
@@ -717,6 +746,19 @@ pub(crate) fn run_schedules(count: u64, run: impl Fn(u64)) {
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run(seed)));
         assert!(outcome.is_ok(), "seed {seed}");
     }
+}
+
+/// Each request that is forwarded holds one, within its session.
+#[test]
+fn a_request_on_its_way_is_small() {
+    fn of_sending<'a, D: 'a, F>(_: impl FnOnce(&'a mut D, Order<'a>) -> F) -> usize {
+        size_of::<F>()
+    }
+    let sizes = (
+        of_sending(send::<Http1Downstream<'_>>),
+        of_sending(send::<Http2Downstream<'_>>),
+    );
+    assert!(sizes.0 <= 928 && sizes.1 <= 928, "{sizes:?}");
 }
 
 /// A reader that is slower than the source gets chunks of a decent size, whatever it takes at a

@@ -174,6 +174,15 @@ impl UpstreamExchange for Http2Upstream {
         }
     }
 
+    fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        // What comes in place of an end does not belong to the reply: the stream is given up.
+        let is_over = self.stream.read(|bytes, end| (0, end || !bytes.is_empty()));
+        match is_over || self.stream.fate(context).is_some() {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }
+    }
+
     fn request_sent(&mut self) -> Option<Vec<u8>> {
         None
     }

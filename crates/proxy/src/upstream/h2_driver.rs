@@ -2,12 +2,12 @@
 //! the other side does or leaves undone keeps it, and what it holds, for ever.
 
 use std::future::poll_fn;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use component::settings::Settings;
 use net::deadline::{Deadline, Deadlines};
-use net::http2::Driver;
+use net::http2::{Driver, Suspicion};
 use tokio::time::Instant;
 
 /// How long a connection that we close stays open for what the other side still sends.
@@ -103,8 +103,8 @@ enum Watched {
     Nothing,
     /// The other side reads nothing; so many bytes had been written by then.
     Blocked(u64),
-    /// A sign of life is awaited, for the so manieth time.
-    Suspected(u32),
+    /// A sign of life is awaited.
+    Suspected(Suspicion),
 }
 
 impl Runner {
@@ -134,14 +134,22 @@ impl Runner {
         if slow.is_ready() {
             return Poll::Ready(false);
         }
-        self.watch();
-        self.deadline.poll(context).map(|()| false)
+        loop {
+            self.watch();
+            ready!(self.deadline.poll(context));
+            match self.watched {
+                // Others need not wait for it too. Their requests that are under way have deadlines
+                // of their own.
+                Watched::Suspected(Suspicion::Probed(_)) => self.driver.hold_back_streams(),
+                _ => return Poll::Ready(false),
+            }
+        }
     }
 
     /// Sets the deadline when what it stands for has changed.
     fn watch(&mut self) {
-        let watched = if let Some(number) = self.driver.suspicion() {
-            Watched::Suspected(number)
+        let watched = if let Some(suspicion) = self.driver.suspicion() {
+            Watched::Suspected(suspicion)
         } else if self.driver.is_blocked() {
             Watched::Blocked(self.driver.written())
         } else {
@@ -154,6 +162,10 @@ impl Runner {
         match watched {
             Watched::Nothing => self.deadline.clear(),
             Watched::Blocked(_) => self.deadline.set(Instant::now(), self.bounds.blocked),
+            // Whoever has given up was impatient: others may still get what they wait for.
+            Watched::Suspected(Suspicion::Unanswered(_)) => {
+                self.deadline.set(Instant::now(), self.bounds.head);
+            }
             Watched::Suspected(_) => self.deadline.set(Instant::now(), self.bounds.suspect),
         }
     }

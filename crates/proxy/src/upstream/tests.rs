@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use component::egress::{Policy, Scheme};
 use component::networks::NetworkList;
-use component::upstream::Egress;
+use component::upstream::{Balance, Egress, EndpointPlan, HashKey};
 use message::Method;
 use net::deadline::Deadline;
 use net::endpoint::{EndpointConfig, Security};
@@ -471,6 +471,81 @@ fn connections_end_when_a_reload_forbids_where_they_lead() {
         let again = setting.lend().await.unwrap();
         setting.keep(again).await;
     });
+}
+
+/// An upstream with these endpoints, balanced by hash, that nobody connects to.
+fn hashed(hosts: &[&str]) -> Rc<Upstream> {
+    let mut plan = UpstreamPlan::single(hosts[0], 80, None);
+    plan.balance = Balance::Hash(HashKey::Client);
+    plan.eject.failures = 1;
+    plan.endpoints = hosts
+        .iter()
+        .map(|host| EndpointPlan {
+            host: (*host).to_owned(),
+            port: 80,
+        })
+        .collect();
+    let resolver = Rc::<Scripted>::default();
+    let settings = Settings::default();
+    let endpoints = hosts.iter().map(|host| MemberSetup {
+        endpoint: Endpoint::new(EndpointConfig {
+            host,
+            port: 80,
+            security: Security::Clear,
+            may_h1: true,
+            may_h2: false,
+            resolve: plan.connections.resolve,
+            resolver: Rc::clone(&resolver) as _,
+            guard: upstreams::guard(&plan, &settings),
+        }),
+        down: Arc::default(),
+        permits: Permits::new(None),
+        may_h1: true,
+        may_h2: false,
+    });
+    let endpoints = endpoints.collect();
+    Rc::new(Upstream::new(UpstreamSetup {
+        plan: &Arc::new(plan),
+        settings,
+        endpoints,
+        queue: Arc::default(),
+        deadlines: &Deadlines::new(),
+        metrics: &Arc::default(),
+    }))
+}
+
+/// By its address, whatever its position: a reload that takes an endpoint away, its failure, or a
+/// request that it has failed moves its own keys only.
+#[test]
+fn keys_stay_with_their_endpoints_when_another_one_goes() {
+    let hosts = ["a.example", "b.example", "c.example"];
+    let (all, rest) = (hashed(&hosts), hashed(&hosts[1..]));
+    let (turned, failing) = (hashed(&["c.example", "b.example"]), hashed(&hosts));
+    let now = Instant::now();
+    failing.fail(0, now);
+    let chosen = |upstream: &Rc<Upstream>, attempt: &Attempt| {
+        let at = upstream.choose(now, attempt).at();
+        upstream.plan.endpoints[at].host.clone()
+    };
+    let mut moved = 0;
+    for number in 0..300 {
+        let key = hash(format!("user-{number}").as_bytes());
+        let before = chosen(&all, &Attempt::new(key));
+        let failed = Attempt {
+            avoid: vec![0],
+            ..Attempt::new(key)
+        };
+        let after = chosen(&rest, &Attempt::new(key));
+        moved += usize::from(before != after);
+        assert!(before == after || before == hosts[0], "{key} has moved");
+        assert_eq!(chosen(&turned, &Attempt::new(key)), after);
+        assert_eq!(chosen(&failing, &Attempt::new(key)), after);
+        assert_eq!(chosen(&all, &failed), after);
+    }
+    assert!(
+        (60..140).contains(&moved),
+        "{moved} keys were the first one's"
+    );
 }
 
 /// A trial that is dropped leaves the next request to be the trial.

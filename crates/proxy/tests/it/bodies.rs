@@ -2,11 +2,16 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use component::plan::RouteTarget;
+use component::tls::Protocol;
+use component::upstream::UpstreamPlan;
+use testkit::http1::values;
 use testkit::{Action, ScriptedBackend, StrictBackend};
 
-use crate::support::Proxy;
+use crate::support::{Proxy, forward_plan, http2_backend};
 
 const HEAD_END: &[u8] = b"\r\n\r\n";
 
@@ -143,6 +148,49 @@ fn replies_without_a_body_end_with_their_head() {
         }
         assert_eq!(backend.accepted(), 1, "the connection is used again");
     }
+}
+
+/// Many servers end a reply of no length, or one to `HEAD`, by an empty frame behind the head.
+/// Given up before it came, the request looked cancelled to them.
+#[test]
+fn an_empty_reply_over_http2_may_end_behind_its_head() {
+    let resets = Arc::<Mutex<Vec<Option<u32>>>>::default();
+    let seen = Arc::clone(&resets);
+    let port = http2_backend(move |_, connection, stream| {
+        let seen = Arc::clone(&seen);
+        async move {
+            let head = connection.with(|state| state.streams[&stream].heads[0].clone());
+            let head = match values(&head, ":method")[0] {
+                "HEAD" => [(":status", "200"), ("content-length", "5")],
+                "PUT" => [(":status", "204"), ("x", "y")],
+                _ => [(":status", "200"), ("content-length", "0")],
+            };
+            connection.send_head(stream, &head, false);
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            let reset = connection.with(|state| state.streams[&stream].peer_reset);
+            seen.lock().unwrap().push(reset);
+            if reset.is_none() {
+                connection.send_data(stream, &[], true, 0).await;
+            }
+        }
+    });
+    let mut plan = forward_plan(port);
+    let mut upstream = UpstreamPlan::single("127.0.0.1", port, None);
+    upstream.protocols = vec![Protocol::Http2];
+    plan.upstream = Arc::new(upstream);
+    let proxy = Proxy::both(RouteTarget::Forward(Arc::new(plan)));
+    for method in ["GET", "HEAD", "PUT"] {
+        // Each client is gone as soon as it has its second reply.
+        let mut client = proxy.client();
+        for _ in 0..2 {
+            let head = format!("{method} / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n");
+            client.send(head);
+            let reply = client.response_to(method);
+            assert_eq!(reply.status, if method == "PUT" { 204 } else { 200 });
+        }
+    }
+    proxy.wait_until_idle();
+    assert_eq!(*resets.lock().unwrap(), [None; 6]);
 }
 
 #[test]

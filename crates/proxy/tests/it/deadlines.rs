@@ -9,15 +9,13 @@ use component::forward::ForwardPlan;
 use component::handler::{Handler, LocalFuture, Outcome, Services};
 use component::plan::RouteTarget;
 use component::settings::Settings;
-use component::tls::{Protocol, UpstreamTls};
-use component::trigger::PathPattern;
+use component::tls::UpstreamTls;
 use component::upstream::UpstreamPlan;
 use message::{Body, Fault, Method, Request};
-use net::tls::{Client, ClientSettings, MinVersion, Roots, Trust};
-use testkit::wire::{self, ServerTls, Wire};
-use testkit::{Action, Authority, ScriptedBackend};
+use net::tls::Client;
+use testkit::{Action, ScriptedBackend};
 
-use crate::support::{Proxy, Setup, StepCall, forward_plan};
+use crate::support::{Proxy, StepCall, forward_plan, tls_backend};
 
 /// Long enough for everything that a test does not wait for.
 const LONG: Duration = Duration::from_secs(60);
@@ -173,43 +171,21 @@ fn behind_an_interim_reply_the_time_for_the_reply_ends() {
 }
 
 /// A back end over TLS that takes one record (16 KiB) at a time, with a pause behind each, and
-/// answers when it has all. Next to nothing is on the way to it.
+/// answers when it has all.
 fn slow_tls_reader(size: usize, pause: Duration) -> (u16, Client) {
-    let authority = Authority::new("test");
-    let issued = authority.issue(&["127.0.0.1"]);
-    let server = ServerTls::new(&issued, &["http/1.1"]);
-    let roots = Roots::from_pem(authority.pem().as_bytes()).unwrap();
-    let settings = ClientSettings {
-        trust: Trust::Chain(roots, Vec::new()),
-        identity: None,
-        protocols: vec![net::tls::Protocol::Http1],
-        min_version: MinVersion::default(),
-    };
-    let listener = wire::listen(true);
-    let port = listener.local_addr().unwrap().port();
-    std::thread::spawn(move || {
-        let (stream, _) = listener.accept().unwrap();
-        stream.set_nonblocking(true).unwrap();
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build();
-        runtime.unwrap().block_on(async {
-            let stream = tokio::net::TcpStream::from_std(stream).unwrap();
-            let wire = Wire::accept(stream, Some(&server)).await.unwrap();
-            let mut received = Vec::new();
-            while received.len() < size {
-                if wire.read(&mut received).await.is_ok_and(|it| it > 0) {
-                    std::thread::sleep(pause);
-                } else {
-                    return;
-                }
+    tls_backend(move |wire| async move {
+        let mut received = Vec::new();
+        while received.len() < size {
+            if wire.read(&mut received).await.is_ok_and(|it| it > 0) {
+                std::thread::sleep(pause);
+            } else {
+                return;
             }
-            let reply = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
-            wire.write(reply).await.unwrap();
-            let _ = wire.read(&mut received).await;
-        });
-    });
-    (port, Client::new("127.0.0.1", settings).unwrap())
+        }
+        let reply = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+        wire.write(reply).await.unwrap();
+        let _ = wire.read(&mut received).await;
+    })
 }
 
 /// What is written over TLS is encrypted 64 KiB at a time, and only that counted as progress: a
@@ -231,18 +207,7 @@ fn a_slow_reader_over_tls_makes_progress_within_a_piece() {
         handler: Arc::new(Sending { plan, size }),
         body_max: 1000,
     };
-    let everything = PathPattern {
-        segments: Vec::new(),
-        rest: true,
-    };
-    let proxy = Proxy::serving(Setup {
-        protocols: vec![Protocol::Http1],
-        routes: vec![(everything, target)],
-        upstreams: vec![Arc::clone(&upstream)],
-        settings,
-        server: None,
-        clients: vec![(upstream, vec![client])],
-    });
+    let proxy = Proxy::before_tls(target, (&upstream, client), settings);
     let mut client = proxy.client();
     client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     assert_eq!(client.response().text(), "ok");

@@ -8,9 +8,15 @@ use component::plan::RouteTarget;
 use component::settings::Settings;
 use component::trusted_proxies::TrustedProxies;
 use message::{Fault, Method, Reply, Request};
-use testkit::{Action, ScriptedBackend, StrictBackend};
+use testkit::http1::{Fields, values};
+use testkit::http2::{self, Role};
+use testkit::wire::Wire;
+use testkit::{Action, ScriptedBackend, StrictBackend, free_port};
 
-use crate::support::Proxy;
+use crate::support::{Proxy, forward_plan};
+
+/// As long as any (RFC 9110, section 5.6.7).
+const DATE: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
 
 #[test]
 fn a_request_goes_through_without_its_connections_own_fields() {
@@ -321,7 +327,6 @@ fn old_clients_get_what_they_understand() {
 
 #[test]
 fn a_reply_without_a_date_gets_one() {
-    let date = "Sun, 06 Nov 1994 08:49:37 GMT";
     let send = |reply: &str, remove: &[&str]| {
         let backend = ScriptedBackend::start(vec![vec![
             Action::ReadUntil(b"\r\n\r\n"),
@@ -341,10 +346,10 @@ fn a_reply_without_a_date_gets_one() {
     for status in ["200 OK", "304 Not Modified", "500 No"] {
         let reply = format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n");
         let made = send(&reply, &[]);
-        assert!(made.len() == date.len() && made.ends_with(" GMT"), "{made}");
+        assert!(made.len() == DATE.len() && made.ends_with(" GMT"), "{made}");
         assert_eq!(send(&reply, &["Date"]), "");
-        let reply = format!("HTTP/1.1 {status}\r\ndate: {date}\r\nContent-Length: 0\r\n\r\n");
-        assert_eq!(send(&reply, &[]), date);
+        let reply = format!("HTTP/1.1 {status}\r\ndate: {DATE}\r\nContent-Length: 0\r\n\r\n");
+        assert_eq!(send(&reply, &[]), DATE);
     }
 }
 
@@ -357,5 +362,64 @@ fn options_of_the_whole_server_are_answered() {
         client.send("OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n");
         assert_eq!(client.response().status, 204);
     }
+    assert_eq!(backend.requests().len(), 0);
+}
+
+/// A client of HTTP/2 of its own, and the head of the reply to a request.
+fn head_over_http2(port: u16, method: &str, path: &str) -> Fields {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_all().build_local(Default::default());
+    runtime.unwrap().block_on(async {
+        let wire = Wire::connect(port, None).await.unwrap();
+        let connection = http2::Connection::start(wire, Role::Client);
+        let stream = connection.open();
+        let head = [
+            (":method", method),
+            (":scheme", "http"),
+            (":authority", "a"),
+            (":path", path),
+        ];
+        connection.send_head(stream, &head, true);
+        while let Some(_part) = connection.take_data(stream, 1000).await.unwrap() {}
+        connection.with(|state| {
+            assert_eq!(state.violations, Vec::<String>::new());
+            state.streams[&stream].heads.last().unwrap().clone()
+        })
+    })
+}
+
+#[test]
+fn a_reply_over_http2_without_a_date_gets_one() {
+    let send = |fields: &str, remove: &[&str]| {
+        let backend = ScriptedBackend::start(vec![vec![
+            Action::ReadUntil(b"\r\n\r\n"),
+            Action::Send(format!("HTTP/1.1 200 OK\r\n{fields}\r\n").into_bytes()),
+            Action::Stall,
+        ]]);
+        let mut plan = forward_plan(backend.port());
+        plan.reply_fields.remove = remove.iter().map(|it| (*it).to_owned()).collect();
+        let proxy = Proxy::both(RouteTarget::Forward(Arc::new(plan)));
+        let head = head_over_http2(proxy.port, "GET", "/");
+        values(&head, "date").join("|")
+    };
+    let made = send("Content-Length: 0\r\n", &[]);
+    assert!(made.len() == DATE.len() && made.ends_with(" GMT"), "{made}");
+    assert_eq!(send("Content-Length: 0\r\n", &["Date"]), "");
+    let own = format!("date: {DATE}\r\nContent-Length: 0\r\n");
+    assert_eq!(send(&own, &[]), DATE);
+    // A reply of our own.
+    let proxy = Proxy::both(RouteTarget::Forward(Arc::new(forward_plan(free_port()))));
+    let head = head_over_http2(proxy.port, "GET", "/");
+    assert_eq!(values(&head, ":status"), ["502"]);
+    assert_eq!(values(&head, "date").concat().len(), DATE.len());
+}
+
+#[test]
+fn options_of_the_whole_server_are_answered_over_http2() {
+    let backend = StrictBackend::start();
+    let target = RouteTarget::Forward(Arc::new(forward_plan(backend.port())));
+    let proxy = Proxy::both(target);
+    let head = head_over_http2(proxy.port, "OPTIONS", "*");
+    assert_eq!(values(&head, ":status"), ["204"]);
     assert_eq!(backend.requests().len(), 0);
 }

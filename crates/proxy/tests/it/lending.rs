@@ -1,6 +1,9 @@
 //! Connections to a back end with a limit, shared by the workers of one process, and those that
 //! many requests wait for.
 
+mod queue;
+mod verdicts;
+
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -14,15 +17,18 @@ use component::plan::{ListenerPlan, Plan, RoutePlan, RouteTarget};
 use component::settings::Settings;
 use component::tls::{Protocol, UpstreamTls};
 use component::trigger::{ListenAddress, Methods, PathPattern};
-use component::upstream::{Balance, Eject, EndpointPlan, HealthCheck, UpstreamPlan};
+use component::upstream::{HealthCheck, UpstreamPlan};
 use net::tls::{
     Client, ClientAuth, ClientSettings, Identity, MinVersion, Roots, Server, ServerSettings, Trust,
 };
 use proxy::{Command, Engine, OpenListener, TlsTable, Worker, WorkerSetup};
-use testkit::{Authority, RawClient, StrictBackend, free_port, wait_until};
+use testkit::http2::code;
+use testkit::{
+    Action, Authority, RawClient, ScriptedBackend, StrictBackend, free_port, wait_until,
+};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
-use crate::support::{Proxy, forward_plan};
+use crate::support::{Proxy, forward_plan, http2_backend};
 
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
@@ -630,90 +636,59 @@ fn checks_leave_a_connection_that_is_dead() {
     wait_until("it is asked over a new connection", || !is_down());
 }
 
-/// Two endpoints, of which the first answers with a head and then nothing, or not at all.
-fn stalling(is_silent: &Arc<AtomicBool>) -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    let is_silent = Arc::clone(is_silent);
-    thread::spawn(move || {
-        for stream in listener.incoming() {
-            let Ok(mut stream) = stream else { return };
-            let is_silent = Arc::clone(&is_silent);
-            thread::spawn(move || {
-                read_request(&mut stream);
-                if is_silent.load(Ordering::SeqCst) {
-                    return;
+/// The permit was the driver's, and with one connection all others got 503 until the last stream
+/// of the one that went away had ended.
+#[test]
+fn a_connection_that_goes_away_under_a_long_stream_makes_room_for_another() {
+    for content_type in ["text/plain", "text/event-stream"] {
+        let port = http2_backend(move |number, connection, stream| async move {
+            let head = [(":status", "200"), ("content-type", content_type)];
+            match (number, stream) {
+                (0, 1) => {
+                    // Its body goes on for as long as its client likes.
+                    connection.send_head(stream, &head, false);
+                    connection.go_away(stream, code::NO_ERROR);
                 }
-                let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nx");
-                let _ = stream.read(&mut [0]);
-            });
+                // Nobody looks at it any more.
+                (0, _) => {}
+                _ => {
+                    connection.send_head(stream, &head, false);
+                    connection.send_data(stream, b"ok", true, 0).await;
+                }
+            }
+        });
+        let plan = upstream(port, |plan| {
+            plan.protocols = vec![Protocol::Http2];
+            plan.connections.limit = Some(1);
+        });
+        let workers = Workers::start(2, &plan);
+        let mut long = workers.client(0);
+        long.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        long.until(b"\r\n\r\n");
+        for worker in 0..2 {
+            assert_eq!(get(&mut workers.client(worker)), 200, "{content_type}");
         }
-    });
-    port
+        assert!(long.stays_silent(Duration::from_millis(50)), "it goes on");
+        let connects = (0..2).map(|at| workers.metrics(at).upstream_connects.get());
+        assert_eq!(connects.sum::<u64>(), 3, "{content_type}");
+    }
 }
 
-/// A trial counts when the head is there: one by a stream kept the endpoint out for as long as the
-/// stream lasted.
+/// The other side says how long it keeps an idle connection. One second before that it is left: a
+/// request would meet its end.
 #[test]
-fn a_trial_that_is_answered_brings_the_endpoint_back_at_once() {
-    let is_silent = Arc::new(AtomicBool::new(true));
-    let stalling = stalling(&is_silent);
-    let good = StrictBackend::answering(|_| OK.to_vec());
-    let plan = eject_at_once([stalling, good.port()]);
-    let proxy = Proxy::forward(1, |forward| forward.upstream = Arc::new(plan), |_| {});
-    for _ in 0..4 {
-        assert_eq!(get(&mut proxy.client()), 200);
+fn a_kept_connection_is_left_before_its_server_closes_it() {
+    let reply = "HTTP/1.1 200 OK\r\nKeep-Alive: timeout=2\r\nContent-Length: 2\r\n\r\nok";
+    let turn = [Action::ReadRequest, Action::Send(reply.as_bytes().to_vec())];
+    let script = [&turn[..], &turn, &turn, &[Action::Stall]].concat();
+    let backend = ScriptedBackend::start(vec![script]);
+    let proxy = Proxy::to(backend.port());
+    let mut client = proxy.client();
+    for _ in 0..2 {
+        assert_eq!(get(&mut client), 200);
     }
-    let metrics = Arc::clone(&proxy.engine.registry.workers()[0]);
-    assert_eq!(metrics.upstream_ejections.get(), 1);
-    is_silent.store(false, Ordering::SeqCst);
-    thread::sleep(Duration::from_millis(250));
-    // Each is sent to an endpoint in turn; those at the stalling one go on.
-    let mut clients: Vec<RawClient> = (0..6).map(|_| proxy.client()).collect();
-    let mut stalled = 0;
-    for client in &mut clients {
-        let before = good.requests().len();
-        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-        let head = client.until(b"\r\n\r\n");
-        assert!(head.starts_with(b"HTTP/1.1 200"));
-        stalled += usize::from(good.requests().len() == before);
-    }
-    assert_eq!(stalled, 3, "it takes turns again while its trial goes on");
-}
-
-/// Clients that hang up say nothing about the endpoint.
-#[test]
-fn hang_ups_are_no_failures_of_the_endpoint() {
-    let slow = CountingBackend::start(usize::MAX, Duration::from_secs(2));
-    let good = StrictBackend::answering(|_| OK.to_vec());
-    let plan = eject_at_once([slow.port, good.port()]);
-    let proxy = Proxy::forward(1, |forward| forward.upstream = Arc::new(plan), |_| {});
-    for round in 1..=3 {
-        let mut client = proxy.client();
-        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-        wait_until("it is at the slow one", || slow.open() == 1);
-        proxy.wait_until_idle_after(client);
-        assert_eq!(get(&mut proxy.client()), 200);
-        wait_until("its connection is closed", || slow.open() == 0);
-        assert_eq!(good.requests().len(), round);
-    }
-    let metrics = Arc::clone(&proxy.engine.registry.workers()[0]);
-    assert_eq!(metrics.upstream_ejections.get(), 0);
-}
-
-fn eject_at_once(ports: [u16; 2]) -> UpstreamPlan {
-    upstream(1, |plan| {
-        plan.endpoints = ports
-            .into_iter()
-            .map(|port| EndpointPlan {
-                host: "127.0.0.1".to_owned(),
-                port,
-            })
-            .collect();
-        plan.balance = Balance::RoundRobin;
-        plan.eject = Eject {
-            failures: 1,
-            time: Duration::from_millis(200),
-        };
-    })
+    assert_eq!(backend.accepted(), 1);
+    thread::sleep(Duration::from_millis(1100));
+    assert_eq!(get(&mut client), 200);
+    assert_eq!(backend.accepted(), 2);
 }

@@ -5,12 +5,15 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use component::forward::ForwardPlan;
 use component::plan::RouteTarget;
 use component::settings::Settings;
 use component::stream_limits::{MessageLimit, Over, Scope, StreamLimits, StreamSettings};
+use component::tls::UpstreamTls;
+use component::upstream::UpstreamPlan;
 use testkit::{Action, RawClient, ScriptedBackend, StrictBackend, wait_until};
 
-use crate::support::{Proxy, forward_plan, short};
+use crate::support::{Proxy, forward_plan, short, tls_backend};
 
 const HEAD_END: &[u8] = b"\r\n\r\n";
 const SWITCHED: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n\
@@ -80,7 +83,7 @@ fn limits(count: u32, burst: u32, over: Over) -> Arc<StreamLimits> {
 }
 
 fn limited(port: u16, count: u32, burst: u32, over: Over) -> Proxy {
-    let change = |plan: &mut component::forward::ForwardPlan| {
+    let change = |plan: &mut ForwardPlan| {
         plan.streams = Some(limits(count, burst, over));
     };
     Proxy::forward(port, change, |_| {})
@@ -256,6 +259,39 @@ fn a_side_that_does_not_read_holds_the_other_up() {
     assert_eq!(client.exactly(piece.len()), piece);
     drop((client, backend));
     proxy.wait_until_idle();
+}
+
+/// What waits for it over TLS, the end among it (`close_notify`), is given up in the end.
+#[test]
+fn a_back_end_over_tls_that_reads_nothing_does_not_hold_the_end_up() {
+    let (port, tls) = tls_backend(|wire| async move {
+        let mut input = Vec::new();
+        while !input.ends_with(b"\r\n\r\n") {
+            wire.read(&mut input).await.unwrap();
+        }
+        wire.write(SWITCHED).await.unwrap();
+        std::future::pending::<()>().await;
+    });
+    let upstream = UpstreamPlan::single("127.0.0.1", port, Some(UpstreamTls::default()));
+    let plan = ForwardPlan {
+        upstream: Arc::new(upstream),
+        ..forward_plan(port)
+    };
+    let upstream = Arc::clone(&plan.upstream);
+    let target = RouteTarget::Forward(Arc::new(plan));
+    let mut settings = Settings::default();
+    settings.timeouts.stream = Duration::from_millis(300);
+    let proxy = Proxy::before_tls(target, (&upstream, tls), settings);
+    let mut client = TcpStream::connect(("127.0.0.1", proxy.port)).unwrap();
+    let patience = Some(Duration::from_millis(500));
+    client.set_write_timeout(patience).unwrap();
+    client.write_all(HANDSHAKE.as_bytes()).unwrap();
+    assert!(client.read(&mut [0; 1024]).unwrap() > 0);
+    // Until neither socket takes any more.
+    while client.write_all(&frame(2, &[1; 60_000], true)).is_ok() {}
+    drop(client);
+    proxy.wait_until_idle();
+    assert_eq!(proxy.metrics().streams_open(), 0);
 }
 
 fn resident_kib() -> usize {

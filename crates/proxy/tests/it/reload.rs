@@ -1,14 +1,13 @@
 //! Connections that were accepted before a reload.
 
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use component::plan::RouteTarget;
 use component::settings::Settings;
 use net::tls;
 use testkit::{Authority, RawClient};
 
-use crate::support::{Echo, Proxy};
+use crate::support::{Echo, Proxy, tls_server};
 
 const REQUEST: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
@@ -18,20 +17,6 @@ fn target() -> RouteTarget {
         handler: Arc::new(Echo { reads_body: true }),
         body_max: 1000,
     }
-}
-
-fn server(authority: &Authority, client_auth: tls::ClientAuth) -> tls::Server {
-    let issued = authority.issue(&["localhost"]);
-    let (cert, key) = (issued.cert.as_bytes(), issued.key.as_bytes());
-    let identity = tls::Identity::from_pem(cert, key, SystemTime::now()).unwrap();
-    tls::Server::new(tls::ServerSettings {
-        identities: vec![identity],
-        client_auth,
-        revoked: tls::RevocationLists::default(),
-        protocols: vec![tls::Protocol::Http1],
-        min_version: tls::MinVersion::Tls12,
-    })
-    .unwrap()
 }
 
 fn kept(proxy: &Proxy) -> RawClient {
@@ -54,7 +39,7 @@ fn clear_text_connections_end_when_their_address_asks_for_tls() {
     proxy.serve(target(), Settings::default(), Vec::new());
     idle.send(REQUEST);
     assert_eq!(idle.response().status, 200, "other routes end nothing");
-    let secure = server(&Authority::new("ours"), tls::ClientAuth::None);
+    let secure = tls_server(&Authority::new("ours"), tls::ClientAuth::None);
     proxy.serve_tls(target(), Settings::default(), Some(secure));
     assert!(idle.is_closed());
     uploading.send("y");

@@ -3,13 +3,14 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use component::plan::RouteTarget;
 use component::settings::Settings;
 use message::memory;
 use testkit::http2::frame;
-use testkit::{Action, ScriptedBackend};
+use testkit::wire::{ClientTls, Wire};
+use testkit::{Action, Authority, ScriptedBackend};
 
 use crate::support::{Echo, Proxy, forward_plan};
 
@@ -209,6 +210,34 @@ fn a_reply_that_is_taken_in_drips_over_http1_is_given_up() {
         drop(client);
         proxy.wait_until_idle();
     }
+}
+
+/// Neither a reply nor the end of the connection behind it waits for ever.
+#[test]
+fn a_client_over_tls_that_reads_nothing_is_given_up() {
+    let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {LARGE}\r\n\r\n");
+    let reply = [head.into_bytes(), vec![b'x'; LARGE]].concat();
+    let back_end = ScriptedBackend::start(vec![vec![Action::ReadRequest, Action::Send(reply)]]);
+    let authority = Authority::new("test");
+    let mut settings = Settings::default();
+    settings.timeouts.body = Duration::from_millis(500);
+    let proxy = Proxy::behind_tls(to(back_end.port()), &authority, settings);
+    let tls = ClientTls::new(&authority, &["http/1.1"]);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let runtime = runtime.unwrap();
+    let client = runtime.block_on(async {
+        let wire = Wire::connect(proxy.port, Some(&tls)).await.unwrap();
+        let request = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+        wire.write(request).await.unwrap();
+        wire
+    });
+    testkit::wait_until("the request has come", || back_end.accepted() == 1);
+    let begun = Instant::now();
+    proxy.wait_until_idle();
+    assert!(begun.elapsed() < Duration::from_secs(10));
+    assert!(client.is_open(), "it is the engine that has given up");
 }
 
 #[test]

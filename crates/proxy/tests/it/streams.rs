@@ -9,11 +9,14 @@ use std::time::Duration;
 
 use component::handler::{Handler, LocalFuture, Outcome, Services};
 use component::plan::RouteTarget;
+use component::settings::Settings;
 use component::stream::{Client, Feed, poll_gone, write_all};
 use component::stream_limits::{StreamLimits, StreamSettings};
 use message::{Body, Fault, Headers, Reply, Request};
 use net::http2::{Limits, Link, RequestLine, Role};
-use testkit::{RawClient, wait_until};
+use testkit::wire::{ClientTls, Wire};
+use testkit::{Authority, RawClient, wait_until};
+use tokio::time::timeout;
 
 use crate::support::{Proxy, short};
 
@@ -266,6 +269,46 @@ fn a_feed_that_does_not_stop_is_cut_by_the_drain() {
     proxy.drain();
     proxy.join();
     assert!(client.is_closed());
+}
+
+/// The last chunk, and what tells the end over TLS (`close_notify`), wait for a client no longer
+/// than a body may stand still.
+#[test]
+fn a_client_that_reads_nothing_does_not_hold_the_end_of_its_stream_up() {
+    for status in [200, 101] {
+        let filling = streaming(status, |mut client: Box<dyn Client>| {
+            Box::pin(async move {
+                let piece = vec![b'x'; 16 * 1024];
+                let time = Duration::from_millis(100);
+                while let Ok(written) = timeout(time, write_all(&mut *client, &piece)).await {
+                    written.unwrap();
+                }
+                let end = poll_fn(|context| client.poll_finish(context)).await;
+                let _ = end.unwrap_err();
+            })
+        });
+        let authority = Authority::new("test");
+        let mut settings = Settings::default();
+        settings.timeouts.body = Duration::from_millis(300);
+        let target = RouteTarget::Handle {
+            handler: Arc::new(filling),
+            body_max: 1000,
+        };
+        let proxy = Proxy::behind_tls(target, &authority, settings);
+        let tls = ClientTls::new(&authority, &["http/1.1"]);
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
+        let client = runtime.unwrap().block_on(async {
+            let wire = Wire::connect(proxy.port, Some(&tls)).await.unwrap();
+            wire.write(GET.as_bytes()).await.unwrap();
+            wire
+        });
+        wait_until("it is open", || proxy.metrics().streams_open() == 1);
+        proxy.wait_until_idle();
+        assert_eq!(proxy.metrics().streams_open(), 0);
+        assert!(client.is_open(), "it is the engine that has given up");
+    }
 }
 
 #[test]

@@ -1,8 +1,10 @@
 //! A worker in this process that serves a plan made by the test.
 
+use std::net::TcpListener;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use component::forward::ForwardPlan;
 use component::handler::{Call, Handler, LocalFuture, Outcome, Services};
@@ -15,7 +17,9 @@ use component::upstream::UpstreamPlan;
 use message::{Body, Fault, Reply, Request};
 use net::tls;
 use proxy::{Command, Engine, OpenListener, TlsTable, Worker, WorkerSetup};
-use testkit::{RawClient, free_port, wait_until};
+use testkit::http2;
+use testkit::wire::{self, ServerTls, Wire};
+use testkit::{Authority, RawClient, free_port, wait_until};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 /// A worker that serves one listener with one route for everything.
@@ -118,6 +122,34 @@ impl Proxy {
         proxy
     }
 
+    /// Serves everything by a target, which calls this upstream over TLS.
+    pub fn before_tls(
+        target: RouteTarget,
+        (upstream, client): (&Arc<UpstreamPlan>, tls::Client),
+        settings: Settings,
+    ) -> Self {
+        Self::serving(Setup {
+            protocols: vec![Protocol::Http1],
+            routes: vec![(everything(), target)],
+            upstreams: vec![Arc::clone(upstream)],
+            settings,
+            server: None,
+            clients: vec![(Arc::clone(upstream), vec![client])],
+        })
+    }
+
+    /// Serves everything by a target over TLS.
+    pub fn behind_tls(target: RouteTarget, authority: &Authority, settings: Settings) -> Self {
+        Self::serving(Setup {
+            protocols: vec![Protocol::Http1],
+            upstreams: upstreams_of(&target),
+            routes: vec![(everything(), target)],
+            settings,
+            server: Some(tls_server(authority, tls::ClientAuth::None)),
+            clients: Vec::new(),
+        })
+    }
+
     /// A worker that serves nothing yet.
     fn idle(protocols: Vec<Protocol>) -> Self {
         let engine = Arc::new(Engine::new(None));
@@ -162,17 +194,9 @@ impl Proxy {
     }
 
     fn plan(&self, target: RouteTarget, settings: Settings) -> Plan {
-        let upstreams = match &target {
-            RouteTarget::Forward(plan) => vec![Arc::clone(&plan.upstream)],
-            RouteTarget::Handle { .. } => Vec::new(),
-        };
-        let everything = PathPattern {
-            segments: Vec::new(),
-            rest: true,
-        };
         Plan {
-            listeners: vec![self.listener(vec![(everything, target)])],
-            upstreams,
+            upstreams: upstreams_of(&target),
+            listeners: vec![self.listener(vec![(everything(), target)])],
             settings,
             ..Plan::default()
         }
@@ -254,6 +278,96 @@ impl Proxy {
         });
         assert_eq!(self.metrics().in_flight(), 0);
     }
+}
+
+/// The pattern of all paths.
+fn everything() -> PathPattern {
+    PathPattern {
+        segments: Vec::new(),
+        rest: true,
+    }
+}
+
+fn upstreams_of(target: &RouteTarget) -> Vec<Arc<UpstreamPlan>> {
+    match target {
+        RouteTarget::Forward(plan) => vec![Arc::clone(&plan.upstream)],
+        RouteTarget::Handle { .. } => Vec::new(),
+    }
+}
+
+/// TLS of a listener that speaks HTTP/1.1 as `localhost`.
+pub fn tls_server(authority: &Authority, client_auth: tls::ClientAuth) -> tls::Server {
+    let issued = authority.issue(&["localhost"]);
+    let (cert, key) = (issued.cert.as_bytes(), issued.key.as_bytes());
+    let identity = tls::Identity::from_pem(cert, key, SystemTime::now()).unwrap();
+    tls::Server::new(tls::ServerSettings {
+        identities: vec![identity],
+        client_auth,
+        revoked: tls::RevocationLists::default(),
+        protocols: vec![tls::Protocol::Http1],
+        min_version: tls::MinVersion::Tls12,
+    })
+    .unwrap()
+}
+
+/// A back end over TLS that does this with its only connection, in a thread of its own, and what it
+/// is called with. Next to nothing that it does not read is on the way to it.
+pub fn tls_backend<F: Future<Output = ()>>(
+    work: impl FnOnce(Wire) -> F + Send + 'static,
+) -> (u16, tls::Client) {
+    let authority = Authority::new("test");
+    let server = ServerTls::new(&authority.issue(&["127.0.0.1"]), &["http/1.1"]);
+    let roots = tls::Roots::from_pem(authority.pem().as_bytes()).unwrap();
+    let settings = tls::ClientSettings {
+        trust: tls::Trust::Chain(roots, Vec::new()),
+        identity: None,
+        protocols: vec![tls::Protocol::Http1],
+        min_version: tls::MinVersion::default(),
+    };
+    let listener = wire::listen(true);
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        let (stream, _) = listener.accept().unwrap();
+        stream.set_nonblocking(true).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
+        runtime.unwrap().block_on(async {
+            let stream = tokio::net::TcpStream::from_std(stream).unwrap();
+            work(Wire::accept(stream, Some(&server)).await.unwrap()).await;
+        });
+    });
+    (port, tls::Client::new("127.0.0.1", settings).unwrap())
+}
+
+/// A back end that speaks HTTP/2 in clear text and does this with each request: it is told the
+/// number of the connection, the connection, and the stream.
+pub fn http2_backend<F: Future<Output = ()> + 'static>(
+    answer: impl Fn(usize, http2::Connection, u32) -> F + Send + 'static,
+) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_all().build_local(Default::default());
+        runtime.unwrap().block_on(async move {
+            let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+            let answer = Rc::new(answer);
+            for number in 0.. {
+                let (socket, _) = listener.accept().await.unwrap();
+                let answer = Rc::clone(&answer);
+                tokio::task::spawn_local(async move {
+                    let wire = Wire::accept(socket, None).await.unwrap();
+                    let connection = http2::Connection::start(wire, http2::Role::Server);
+                    while let Some(stream) = connection.accept().await {
+                        tokio::task::spawn_local(answer(number, connection.clone(), stream));
+                    }
+                });
+            }
+        });
+    });
+    port
 }
 
 /// A plan that keeps path and query and changes nothing that a test does not look at.

@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use component::content::Format;
+use component::source::has_succeeded;
 use jiff::Timestamp;
 use message::{Fault, Headers, Reply, Request};
 
@@ -42,7 +43,7 @@ pub(super) fn request(
 /// What a flow's result means for its file.
 pub(super) fn verdict(result: &Result<Reply, Fault>) -> Verdict {
     let why = match result {
-        Ok(reply) if reply.status < 400 => return Verdict::Done,
+        _ if has_succeeded(result) => return Verdict::Done,
         Ok(reply) => serde_json::json!({
             "kind": if reply.status < 500 { "4xx" } else { "5xx" },
             "status": reply.status,

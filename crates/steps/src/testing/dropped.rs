@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use component::handler::Services as _;
 use message::Reply;
-use testkit::drop_at_every_await;
+use testkit::{TempDir, drop_at_every_await};
 
 use crate::testing::{FakeServices, TestFlow, sound_flow};
 
@@ -57,7 +57,8 @@ fn assert_nothing_is_left_by(services: &FakeServices, yaml: &str, expected: &str
             let entries = measure(&flow, services, name);
             assert!(entries.is_none_or(|it| it == "1"), "{yaml} after {polls}");
         }
-        assert_eq!(measure(&flow, services, "aggregate_groups"), None);
+        let groups = measure(&flow, services, "aggregate_groups");
+        assert!(groups.is_none_or(|it| it == "0"), "{yaml} after {polls}");
     };
     let polls = drop_at_every_await(
         || {
@@ -142,6 +143,88 @@ fn keys_that_only_one_may_hold() {
         };
         assert_nothing_is_left(&yaml, expected);
     }
+}
+
+/// A group that was begun by a message that is dropped then is complete when its time is over.
+#[test]
+fn groups_of_messages() {
+    let group = format!("{{ key: '1', count: 2, time: 100ms, steps: [{TWO}] }}");
+    assert_nothing_is_left(
+        &format!(
+            "- each: {{ in: '[1, 2]', steps: [{{ http: GET crm:/a }}, {{ aggregate: {group} }}] }}"
+        ),
+        "[7,7]",
+    );
+}
+
+/// Systems of which the worker has a moment of waiting for whatever is done beside it.
+fn slow_systems() -> FakeServices {
+    FakeServices {
+        beside_time: Cell::new(Duration::from_millis(1)),
+        ..systems()
+    }
+}
+
+/// Bodies so large that they are read, written and checked beside the worker.
+#[test]
+fn work_beside_the_worker() {
+    let large = "\"x\" * 300000";
+    for (steps, expected) in [
+        (
+            "- map: '[LARGE]'\n- validate: { schema: { type: array } }\n- map: length",
+            "1",
+        ),
+        (
+            "- map: '[LARGE]'\n- encode: json\n- decode: json\n- map: .[0] | length",
+            "300000",
+        ),
+        (
+            "- map: 'LARGE'\n- encode: gzip\n- decode: gzip\n- map: length",
+            "300000",
+        ),
+        (
+            // What it becomes is no larger than the trigger takes.
+            "- map: '\"<r><!--\" + (LARGE) + \"--><a>1</a></r>\"'\n- encode: text\n\
+             - convert: { from: xml, to: json }\n- map: .r.a",
+            "\"1\"",
+        ),
+    ] {
+        let steps = steps.replace("LARGE", large);
+        let yaml = format!("- http: GET crm:/a\n{steps}");
+        assert_nothing_is_left_by(&slow_systems(), &yaml, expected);
+    }
+}
+
+#[test]
+fn files_and_dead_letters() {
+    let folder = TempDir::new();
+    let path = folder.path().display();
+    let files = format!(
+        "- write-file: {{ folder: '{path}', name: a.json, mode: replace }}\n\
+         - http: GET crm:/a\n\
+         - read-file: {{ folder: '{path}', name: a.json, decode: json }}\n\
+         - set: {{ read: '${{ .id }}' }}\n\
+         - list-files: {{ folder: '{path}' }}\n\
+         - map: '[$read, length]'\n\
+         - delete-file: {{ folder: '{path}', name: a.json }}"
+    );
+    assert_nothing_is_left_by(&slow_systems(), &files, "[1,1]");
+    assert_eq!(names(&folder), Vec::<String>::new());
+    let letters = format!(
+        "- http: GET crm:/a\n- raise: {{ type: bad }}\n  \
+         on_error: [ {{ on: bad, dead-letter: {{ folder: '{path}' }} }} ]\n\
+         - http: GET crm:/b"
+    );
+    assert_nothing_is_left_by(&slow_systems(), &letters, "7");
+    let names = names(&folder);
+    let is_whole = |name: &String| name.ends_with(".json");
+    assert!(!names.is_empty() && names.iter().all(is_whole), "{names:?}");
+}
+
+fn names(folder: &TempDir) -> Vec<String> {
+    let entries = std::fs::read_dir(folder.path()).unwrap();
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    names.collect()
 }
 
 /// Those who wait for the result of another message are dropped; then that one is.

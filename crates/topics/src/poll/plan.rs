@@ -9,7 +9,7 @@ use component::block::Block;
 use component::connection::Connections;
 use component::definition::{BlockReader, BuildContext, Surroundings, compile_expression};
 use component::evaluation::Evaluation;
-use component::failure::{Handlers, Matcher};
+use component::failure::{FailureName, Handlers, Matcher};
 use component::resilience::{Retry, RetryConfig};
 use component::scope::Scope;
 use component::state::StateKey;
@@ -246,17 +246,25 @@ fn read_pointer(text: &Spanned<String>, report: &mut Report) -> Option<Pointer> 
 }
 
 fn read_retry(config: &RetryConfig<OfPoll>, report: &mut Report) -> Retry {
-    let policy = config.policy(BAD_POLL, report);
-    let raised = policy.on.iter().find_map(|matcher| match matcher {
-        Matcher::Type(name) => Some(name),
-        _ => None,
-    });
-    if let (Some(name), Some(span)) = (raised, config.place_of_failures()) {
-        // Nobody raises errors here.
-        let message = format!("no request fails with `{}`", name.escape_debug());
-        let diagnostic = report.error(BAD_POLL, span, message);
-        diagnostic.hint("write statuses, `4xx`, `5xx`, `connection`, `timeout` or `any`");
+    let of_requests = |name: &FailureName| {
+        let matcher = Matcher::of_name(&name.to_text());
+        matcher.is_some_and(|it| !matches!(it, Matcher::Type(_)))
+    };
+    let mut are_known = true;
+    if let Some(names) = config.failures() {
+        for name in names.value.iter().filter(|name| !of_requests(name)) {
+            are_known = false;
+            // Nobody raises errors here.
+            let message = format!("no request fails with `{}`", name.to_text().escape_debug());
+            let diagnostic = report.error(BAD_POLL, names.span, message);
+            diagnostic.hint("write statuses, `4xx`, `5xx`, `connection`, `timeout` or `any`");
+        }
     }
+    // What is wrong with them has been told.
+    let policy = match are_known {
+        true => config.policy(BAD_POLL, report),
+        false => RetryConfig::<OfPoll>::default().policy(BAD_POLL, report),
+    };
     Retry {
         policy,
         // To ask again is what a poll does.

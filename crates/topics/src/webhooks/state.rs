@@ -723,10 +723,11 @@ impl Registry {
 
     fn add(&self, state: &Arc<EndpointState>) {
         let mut known = self.known();
-        if known.len().is_power_of_two() {
+        let key = (Arc::clone(state.topic()), Arc::clone(&state.name));
+        // A reload adds them all once more.
+        if known.len().is_power_of_two() && !known.contains_key(&key) {
             known.retain(|_, it| it.strong_count() > 0);
         }
-        let key = (Arc::clone(state.topic()), Arc::clone(&state.name));
         known.insert(key, Arc::downgrade(state));
     }
 

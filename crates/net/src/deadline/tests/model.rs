@@ -35,7 +35,6 @@ struct Pair {
     /// When it was due, once it has passed.
     expired: Option<Instant>,
     waits: bool,
-    caps: Vec<(OuterCap, Option<Instant>)>,
     cap: Option<Instant>,
     woken: Arc<Woken>,
 }
@@ -48,7 +47,6 @@ impl Pair {
             moved: Instant::now(),
             expired: None,
             waits: false,
-            caps: Vec::new(),
             cap: None,
             woken: Arc::default(),
         }
@@ -66,8 +64,7 @@ impl Pair {
     }
 
     fn cap(&mut self, now: Instant, time: Duration) {
-        let outer = self.deadline.cap(now, time);
-        self.caps.push((outer, self.cap));
+        self.deadline.cap(now, time);
         let cap = self.cap.map_or(now + time, |cap| cap.min(now + time));
         self.cap = Some(cap);
         if self.at.is_some_and(|at| at > cap) {
@@ -127,12 +124,10 @@ impl Pair {
                 self.deadline.clear();
                 (self.at, self.expired) = (None, None);
             }
-            5 if self.caps.len() < 4 => self.cap(now, time(random)),
-            5 | 6 => {
-                if let Some((outer, cap)) = self.caps.pop() {
-                    self.deadline.restore(outer);
-                    self.cap = cap;
-                }
+            5 => self.cap(now, time(random)),
+            6 => {
+                self.deadline.lift();
+                self.cap = None;
             }
             _ => self.poll(),
         }

@@ -1,7 +1,7 @@
-//! Tunnels and event streams that are dropped at each of their polls, over real sockets: with the
-//! connection of the client, or with the whole worker. Whatever they were doing, no lease, count or
-//! place among the streams is left, no connection is in the pool in the middle of a reply, and the
-//! one connection that there may be serves the next request.
+//! Tunnels, event streams and plain replies that are dropped at each of their polls, over real
+//! sockets: with the connection of the client, or with the whole worker. Whatever they were doing,
+//! no lease, count or place among the streams is left, no connection is in the pool in the middle
+//! of a reply, and the one connection that there may be serves the next request.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -15,6 +15,7 @@ use component::tls::Protocol;
 use component::trigger::{ListenAddress, Methods, PathPattern};
 use component::upstream::UpstreamPlan;
 use net::http2::{Link, Role};
+use testkit::http1::values;
 use testkit::http2::Connection as Http2;
 use testkit::poll_and_drop;
 use testkit::wire::Wire;
@@ -29,6 +30,8 @@ use crate::upstream::Upstream;
 use crate::upstream::h2_driver::http2_limits;
 use crate::worker::Engine;
 
+/// What is sent with a request for a plain reply.
+const BODY: &[u8] = b"of the request";
 const EVENTS: &[&str] = &["data: one\n\n", ": quiet\n\ndata: ", "two\n\n"];
 /// Frames of a client (RFC 6455, section 5.7), masked with zeros: a text, and a close.
 const TEXT: &[u8] = b"\x81\x85\0\0\0\0hello";
@@ -46,14 +49,25 @@ enum Kind {
     CutTunnel,
     /// An event stream that ends.
     Events,
+    /// The same bytes as a plain reply to a request with a body, which no task of its own takes
+    /// over.
+    Reply,
 }
 
 impl Kind {
+    fn method(self) -> &'static str {
+        match self {
+            Self::Reply => "POST",
+            _ => "GET",
+        }
+    }
+
     fn path(self) -> &'static str {
         match self {
             Self::Tunnel => "/tunnel",
             Self::CutTunnel => "/cut",
             Self::Events => "/events",
+            Self::Reply => "/reply",
         }
     }
 }
@@ -211,13 +225,22 @@ async fn ask_h1(stream: TcpStream, kind: Kind) -> Vec<u8> {
     let mut input = Vec::new();
     let head = match kind {
         Kind::Events => format!("GET {} HTTP/1.1\r\nHost: a\r\n\r\n", kind.path()),
+        Kind::Reply => format!(
+            "POST {} HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n",
+            kind.path(),
+            BODY.len()
+        ),
         Kind::Tunnel | Kind::CutTunnel => format!(
             "GET {} HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
             kind.path()
         ),
     };
     let (first, second) = head.as_bytes().split_at(12);
-    for piece in [first, second] {
+    let body = match kind {
+        Kind::Reply => BODY.split_at(3),
+        _ => (&[][..], &[][..]),
+    };
+    for piece in [first, second, body.0, body.1] {
         if wire.write(piece).await.is_err() {
             return input;
         }
@@ -226,7 +249,7 @@ async fn ask_h1(stream: TcpStream, kind: Kind) -> Vec<u8> {
     let mut frames = match kind {
         Kind::Tunnel => vec![CLOSE, TEXT, TEXT],
         Kind::CutTunnel => vec![TEXT],
-        Kind::Events => Vec::new(),
+        Kind::Events | Kind::Reply => Vec::new(),
     };
     let mut answered = 0;
     loop {
@@ -278,21 +301,33 @@ async fn answer_h1(stream: TcpStream) {
             };
         }
         let head = String::from_utf8_lossy(&input).into_owned();
+        let is_reply = head.starts_with("POST /reply ");
+        while is_reply && !input.ends_with(BODY) {
+            let Ok(1..) = wire.read(&mut input).await else {
+                return;
+            };
+        }
         input.clear();
-        if !head.starts_with("GET /events ") {
+        if !is_reply && !head.starts_with("GET /events ") {
             return switch(&wire, head.starts_with("GET /cut ")).await;
         }
         let chunk = |text: &&str| format!("{:x}\r\n{text}\r\n", text.len());
         let mut pieces: Vec<String> = EVENTS.iter().map(chunk).collect();
         pieces.insert(0, "Transfer-Encoding: chunked\r\n\r\n".to_owned());
-        pieces.insert(
-            0,
-            "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n".to_owned(),
-        );
+        let content_type = content_type(is_reply);
+        let start = format!("HTTP/1.1 200 OK\r\nContent-Type: {content_type}\r\n");
+        pieces.insert(0, start);
         pieces.extend(["0\r\n".to_owned(), "\r\n".to_owned()]);
         if !write_all(&wire, pieces.iter().map(String::as_bytes)).await {
             return;
         }
+    }
+}
+
+fn content_type(is_reply: bool) -> &'static str {
+    match is_reply {
+        true => "text/plain",
+        false => "text/event-stream",
     }
 }
 
@@ -338,18 +373,24 @@ async fn write_all<'a>(wire: &Wire, pieces: impl Iterator<Item = &'a [u8]>) -> b
     true
 }
 
-/// The event stream over HTTP/2.
+/// The event stream, or the plain reply, over HTTP/2.
 async fn answer_h2(stream: TcpStream) {
     let wire = Wire::accept(stream, None).await.unwrap();
     let connection = Http2::start(wire, testkit::http2::Role::Server);
     while let Some(stream) = connection.accept().await {
         let connection = connection.clone();
         tokio::task::spawn_local(async move {
+            while let Ok(Some(_part)) = connection.take_data(stream, 1000).await {}
             tokio::time::sleep(PAUSE).await;
             if connection.is_given_up(stream) {
                 return;
             }
-            let head = [(":status", "200"), ("content-type", "text/event-stream")];
+            let is_reply = connection.with(|state| {
+                let head = &state.streams[&stream].heads[0];
+                values(head, ":path") == [Kind::Reply.path()]
+            });
+            let content_type = content_type(is_reply);
+            let head = [(":status", "200"), ("content-type", content_type)];
             connection.send_head(stream, &head, false);
             for (at, piece) in EVENTS.iter().enumerate() {
                 tokio::time::sleep(PAUSE).await;
@@ -366,18 +407,33 @@ async fn answer_h2(stream: TcpStream) {
     }
 }
 
-/// Asks for the event stream over HTTP/2; what came, and whether that was all.
-async fn ask_h2(stream: TcpStream) -> (Vec<u8>, bool) {
+/// Asks for an event stream or a plain reply over HTTP/2; what came, and whether that was all.
+async fn ask_h2(stream: TcpStream, kind: Kind) -> (Vec<u8>, bool) {
     let wire = Wire::accept(stream, None).await.unwrap();
     let connection = Http2::start(wire, testkit::http2::Role::Client);
     let stream = connection.open();
+    let length = BODY.len().to_string();
     let head = [
-        (":method", "GET"),
+        (":method", kind.method()),
         (":scheme", "http"),
         (":authority", "a"),
-        (":path", "/events"),
+        (":path", kind.path()),
+        ("content-length", &length),
     ];
-    connection.send_head(stream, &head, true);
+    let head = match kind {
+        Kind::Reply => &head[..],
+        _ => &head[..4],
+    };
+    connection.send_head(stream, head, kind != Kind::Reply);
+    if kind == Kind::Reply {
+        let (first, second) = BODY.split_at(3);
+        for (piece, is_last) in [(first, false), (second, true)] {
+            tokio::time::sleep(PAUSE).await;
+            if !connection.is_given_up(stream) {
+                connection.send_data(stream, piece, is_last, 0).await;
+            }
+        }
+    }
     let mut content = Vec::new();
     let is_whole = loop {
         match connection.take_data(stream, 1000).await {
@@ -416,7 +472,8 @@ fn drop_everywhere(protocol: Protocol, kind: Kind) {
                 setting.rests(&case).await;
                 // The client has been told: it waits for no more.
                 let got = client.await.unwrap();
-                if kind == Kind::Events && got.ends_with(b"\r\n0\r\n\r\n") {
+                let has_chunks = matches!(kind, Kind::Events | Kind::Reply);
+                if has_chunks && got.ends_with(b"\r\n0\r\n\r\n") {
                     assert_eq!(content(&got), EVENTS.concat(), "{case}: it looks whole");
                 }
                 let was_open = setting.metrics.streams_opened.get() > before;
@@ -427,7 +484,10 @@ fn drop_everywhere(protocol: Protocol, kind: Kind) {
                 stages[usize::from(was_open)] += 1;
             }
         }
-        assert!(stages.iter().all(|count| *count > 2), "{stages:?}");
+        match kind {
+            Kind::Reply => assert!(stages[0] > 12 && stages[1] == 0, "{stages:?}"),
+            _ => assert!(stages.iter().all(|count| *count > 2), "{stages:?}"),
+        }
     });
 }
 
@@ -451,17 +511,31 @@ fn an_event_stream_from_http2_may_be_dropped_anywhere() {
     drop_everywhere(Protocol::Http2, Kind::Events);
 }
 
+#[test]
+fn a_plain_reply_may_be_dropped_anywhere() {
+    drop_everywhere(Protocol::Http1, Kind::Reply);
+    drop_everywhere(Protocol::Http2, Kind::Reply);
+}
+
+/// Versions of the back end's side, and what is asked for over HTTP/2.
+const OVER_HTTP2: [(Protocol, Kind); 4] = [
+    (Protocol::Http1, Kind::Events),
+    (Protocol::Http2, Kind::Events),
+    (Protocol::Http1, Kind::Reply),
+    (Protocol::Http2, Kind::Reply),
+];
+
 /// The connection of an HTTP/2 client is dropped: its streams are tasks of their own, which end.
 #[test]
-fn an_event_stream_to_http2_ends_with_its_connection() {
-    for protocol in [Protocol::Http1, Protocol::Http2] {
+fn a_reply_to_http2_ends_with_its_connection() {
+    for (protocol, kind) in OVER_HTTP2 {
         run(async {
             let mut cut = 0;
             for times in 0.. {
-                let case = format!("to HTTP/2 from {protocol:?}, {times} polls");
+                let case = format!("{kind:?} to HTTP/2 from {protocol:?}, {times} polls");
                 let setting = Setting::new(protocol).await;
                 let (client, connection) = setting.connect().await;
-                let client = tokio::task::spawn_local(ask_h2(client));
+                let client = tokio::task::spawn_local(ask_h2(client, kind));
                 let serving = setting.serve(connection);
                 let was_ready = poll_and_drop(serving, times, || tokio::time::sleep(TICK)).await;
                 setting.rests(&case).await;
@@ -481,14 +555,14 @@ fn an_event_stream_to_http2_ends_with_its_connection() {
 /// The request of an HTTP/2 client is dropped while its connection stays: up to where a task of its
 /// own takes the stream over.
 #[test]
-fn a_request_for_an_event_stream_over_http2_may_be_dropped_anywhere() {
-    for protocol in [Protocol::Http1, Protocol::Http2] {
+fn a_request_over_http2_may_be_dropped_anywhere() {
+    for (protocol, kind) in OVER_HTTP2 {
         run(async {
             for times in 0.. {
-                let case = format!("a request over HTTP/2 to {protocol:?}, {times} polls");
+                let case = format!("{kind:?} over HTTP/2 to {protocol:?}, {times} polls");
                 let setting = Setting::new(protocol).await;
                 let (client, connection) = setting.connect().await;
-                let client = tokio::task::spawn_local(ask_h2(client));
+                let client = tokio::task::spawn_local(ask_h2(client, kind));
                 let origin = Peer {
                     peer: connection.peer(),
                     is_secure: false,
@@ -523,11 +597,11 @@ fn a_request_for_an_event_stream_over_http2_may_be_dropped_anywhere() {
 /// that has taken too long.
 #[test]
 fn nothing_is_left_of_streams_that_end_with_their_worker() {
-    let kinds = [Kind::Tunnel, Kind::CutTunnel, Kind::Events];
+    let kinds = [Kind::Tunnel, Kind::CutTunnel, Kind::Events, Kind::Reply];
     for (kind, is_http2) in kinds
         .map(|kind| (kind, false))
         .into_iter()
-        .chain([(Kind::Events, true)])
+        .chain([(Kind::Events, true), (Kind::Reply, true)])
     {
         for ticks in 0.. {
             let mut runtime = tokio::runtime::Builder::new_current_thread();
@@ -543,7 +617,9 @@ fn nothing_is_left_of_streams_that_end_with_their_worker() {
                     served.serve(connection).await;
                 });
                 let asking = match is_http2 {
-                    true => tokio::task::spawn_local(async { drop(ask_h2(client).await) }),
+                    true => tokio::task::spawn_local(async move {
+                        drop(ask_h2(client, kind).await);
+                    }),
                     false => tokio::task::spawn_local(async move {
                         drop(ask_h1(client, kind).await);
                     }),
