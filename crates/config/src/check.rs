@@ -264,8 +264,8 @@ impl Walk<'_> {
         );
     }
 
-    /// Bounds of a duration, a size or a percentage: `x-minimum` and `x-maximum`, for JSON Schema has
-    /// bounds for numbers only. Editors leave them aside.
+    /// Bounds of a duration, a size or a percentage: `x-minimum` and `x-maximum`, for JSON Schema
+    /// has bounds for numbers only. Editors leave them aside.
     fn format_range(&mut self, span: Span, value: f64, text: &str, schema: &Map<String, Json>) {
         let format = schema.get("format").and_then(Json::as_str);
         let bound = |key| {

@@ -367,7 +367,8 @@ impl Shared {
         self.wake_driver();
     }
 
-    /// Until something arrives, no stream is opened: those who wait for one need another connection.
+    /// Until something arrives, no stream is opened: those who wait for one need another
+    /// connection.
     pub fn hold_back_streams(&self) {
         if !self.is_suspected.replace(true) {
             self.observer.capacity_changed();

@@ -170,13 +170,19 @@ impl Managed {
     }
 }
 
-/// Whether a reply has the challenge: alone, or as the member of this name of a JSON object.
+/// Whether a reply has the challenge: alone, or as the only member of a JSON object. Many servers
+/// answer a POST with what they were sent, and have not agreed to anything.
 fn answers(body: &[u8], challenge: &str) -> bool {
     if body.trim_ascii() == challenge.as_bytes() {
         return true;
     }
     let answer: Option<Value> = serde_json::from_slice(body).ok();
-    answer.is_some_and(|it| it.get("challenge").and_then(Value::as_str) == Some(challenge))
+    let members = answer.as_ref().and_then(Value::as_object);
+    let members = members.filter(|members| members.len() == 1);
+    members
+        .and_then(|it| it.get("challenge"))
+        .and_then(Value::as_str)
+        == Some(challenge)
 }
 
 #[cfg(test)]
@@ -189,7 +195,12 @@ mod tests {
             ("abc", true),
             (" abc\r\n", true),
             (r#"{"challenge": "abc"}"#, true),
-            (r#"{"challenge":"abc","more":1}"#, true),
+            (r#"{"challenge":"abc","more":1}"#, false),
+            (
+                r#"{"type":"challenge","topic":"t","challenge":"abc"}"#,
+                false,
+            ),
+            (r#"[{"challenge":"abc"}]"#, false),
             (r#""abc""#, false),
             ("abcd", false),
             ("xabc", false),
