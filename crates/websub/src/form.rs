@@ -72,13 +72,6 @@ impl Form {
     }
 }
 
-/// The names of a query's parameters; those that are malformed are left out.
-pub(crate) fn names(query: &str) -> impl Iterator<Item = String> {
-    let parts = query.split(['&', ';']);
-    let names = parts.map(|part| part.split_once('=').map_or(part, |(name, _)| name));
-    names.filter_map(|name| decode(name.as_bytes()).ok())
-}
-
 fn decode(text: &[u8]) -> Result<String, FormError> {
     let digit = |byte: Option<&u8>| char::from(*byte?).to_digit(16);
     let mut decoded = Vec::with_capacity(text.len());
