@@ -3,6 +3,9 @@
 use std::time::Duration;
 
 use component::handler::Services;
+use jiff::Timestamp;
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
 use message::{Fault, Reply};
 
 /// The failure that a reply with this status is.
@@ -24,12 +27,20 @@ fn retry_after(reply: &Reply, services: &dyn Services) -> Option<Duration> {
         let seconds = text.parse().unwrap_or(u32::MAX);
         return Some(Duration::from_secs(seconds.into()));
     }
-    let at = jiff::fmt::rfc2822::parse(text)
-        .ok()?
-        .timestamp()
-        .as_second();
-    let at = Duration::from_secs(u64::try_from(at).ok()?);
+    let at = Duration::from_secs(u64::try_from(http_date(text)?.as_second()).ok()?);
     Some(at.saturating_sub(services.wall()))
+}
+
+/// A time in any of the three forms that a recipient has to understand (RFC 9110, section 5.6.7).
+fn http_date(text: &str) -> Option<Timestamp> {
+    if let Ok(time) = jiff::fmt::rfc2822::parse(text) {
+        return Some(time.timestamp());
+    }
+    let obsolete = ["%A, %d-%b-%y %H:%M:%S GMT", "%a %b %e %H:%M:%S %Y"];
+    let time = obsolete
+        .iter()
+        .find_map(|format| DateTime::strptime(format, text).ok())?;
+    Some(time.to_zoned(TimeZone::UTC).ok()?.timestamp())
 }
 
 #[cfg(test)]
@@ -50,6 +61,8 @@ mod tests {
         // section 5.6.7.
         let time = wait("Sun, 06 Nov 1994 08:49:37 GMT");
         assert_eq!(time, Some(Duration::from_secs(784_111_777)));
+        assert_eq!(wait("Sunday, 06-Nov-94 08:49:37 GMT"), time);
+        assert_eq!(wait("Sun Nov  6 08:49:37 1994"), time);
         let longest = Some(Duration::from_secs(u32::MAX.into()));
         assert_eq!(wait("4294967296"), longest);
         assert_eq!(wait("100000000000000000000000"), longest);

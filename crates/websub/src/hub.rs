@@ -411,8 +411,9 @@ impl Hub {
             ));
         }
         let limits = &self.settings.limits;
-        self.callers.admit(caller, is_more, limits, now.at)?;
         let standing = self.callers.standing(caller, is_active, now.at);
+        self.callers
+            .admit(caller, (is_more, standing), limits, now.at)?;
         let host = callback.host();
         self.hosts
             .admit(host, (reserves, standing), limits, now.at)?;
@@ -461,7 +462,7 @@ impl Hub {
         let is_active = entry.active.is_some();
         let pending = entry.pending.as_mut().filter(|it| it.id == id)?;
         let standing = self.callers.standing(&pending.caller, is_active, now.at);
-        let is_spent = self.callers.is_spent(&pending.caller, limits, now.at)
+        let is_spent = self.callers.is_spent(&pending.caller, standing, limits, now.at)
             || self.hosts.is_spent(host, standing, limits, now.at);
         let Some(challenge) = random().filter(|_| !is_spent) else {
             self.drop_pending(&key, host);

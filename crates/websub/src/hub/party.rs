@@ -97,10 +97,13 @@ impl Callers {
     }
 
     /// Whether a request of a caller can be accepted, which may get it one subscription more.
+    ///
+    /// A subscription that is active can always be renewed: its callback has agreed before, and
+    /// whoever shares an address with callers that fail would lose it otherwise.
     pub fn admit(
         &mut self,
         name: &Arc<str>,
-        is_more: bool,
+        (is_more, standing): (bool, Standing),
         limits: &Limits,
         now: Duration,
     ) -> Result<(), Refusal> {
@@ -108,7 +111,7 @@ impl Callers {
             return self.make_room(limits, now);
         };
         let wait = caller.failures.wait(Self::allowed(limits), now);
-        if !wait.is_zero() {
+        if standing != Standing::Active && !wait.is_zero() {
             return Err(too_many_failures(wait));
         }
         let counts = &caller.counts;
@@ -138,9 +141,16 @@ impl Callers {
             .retain(|_, it| !it.counts.is_empty() || !it.failures.is_over(now));
     }
 
-    pub fn is_spent(&self, name: &str, limits: &Limits, now: Duration) -> bool {
+    pub fn is_spent(
+        &self,
+        name: &str,
+        standing: Standing,
+        limits: &Limits,
+        now: Duration,
+    ) -> bool {
         let caller = self.known.get(name);
-        caller.is_some_and(|it| !it.failures.wait(Self::allowed(limits), now).is_zero())
+        standing != Standing::Active
+            && caller.is_some_and(|it| !it.failures.wait(Self::allowed(limits), now).is_zero())
     }
 
     /// How a caller stands that asks about a subscription that is active or is not.

@@ -359,6 +359,22 @@ fn callers_that_name_callbacks_which_say_no_are_refused() {
 }
 
 #[test]
+fn what_a_caller_has_can_be_renewed_though_others_of_its_address_fail() {
+    let mut bench = Bench::new(Limits::default());
+    bench.have("http://s.example/", 0);
+    for number in 0..20 {
+        let callback = format!("http://victim{number}.example/");
+        bench.subscribe(&callback, "c", 0).unwrap();
+        let asked = bench.next(0).unwrap();
+        bench.say_no(&asked, 0);
+    }
+    assert!(bench.subscribe("http://new.example/", "c", 1).is_err());
+    bench.subscribe("http://s.example/", "c", 1).unwrap();
+    let asked = bench.next(1).unwrap();
+    assert_eq!(bench.say_yes(&asked, 1), Verdict::Subscribed);
+}
+
+#[test]
 fn strangers_do_not_keep_a_subscription_from_being_renewed() {
     let mut bench = Bench::new(Limits::default());
     bench.have("http://s.example/real", 0);

@@ -25,11 +25,8 @@ const CHALLENGE: &str = "challenge";
 /// How long a URL may take to answer, at most: somebody waits.
 const TIME_MAX: Duration = Duration::from_secs(10);
 
-/// What has come of a request that is no event.
-pub(super) struct Probed {
-    reply: Option<Reply>,
-    pub attempt: Attempt,
-}
+/// Whether a reply is what was asked for.
+type IsAccepted<'a> = &'a (dyn Fn(&Reply) -> bool + Sync);
 
 fn no_random() -> Fault {
     let detail = "webhooks cannot be managed at the moment";
@@ -86,11 +83,12 @@ impl Managed {
             "challenge": challenge,
         });
         let body = Bytes::from(body.to_string());
-        let probed = self
-            .probe(subscription, (CHALLENGE, body), services)
-            .await?;
-        let reply = probed.reply.filter(|it| matches!(it.status, 200..=299));
-        Ok(reply.is_some_and(|it| answers(it.body.as_bytes(), &challenge)))
+        let is_accepted = |reply: &Reply| {
+            let is_answer = answers(reply.body.as_bytes(), &challenge);
+            matches!(reply.status, 200..=299) && is_answer
+        };
+        let of = (CHALLENGE, body, &is_accepted as IsAccepted<'_>);
+        Ok(self.probe(subscription, of, services).await?.is_accepted)
     }
 
     /// Sends an event that is none of the topic, to try the URL: this JSON text, or one of ours.
@@ -102,7 +100,7 @@ impl Managed {
         subscription: &Subscription,
         body: Option<Bytes>,
         services: &dyn Services,
-    ) -> Result<Probed, Fault> {
+    ) -> Result<Attempt, Fault> {
         self.pace.take(&subscription.owner, services.now())?;
         let usual = || {
             let body = json!({
@@ -113,15 +111,17 @@ impl Managed {
             Bytes::from(body.to_string())
         };
         let body = body.unwrap_or_else(usual);
-        self.probe(subscription, ("test", body), services).await
+        let is_accepted = |reply: &Reply| matches!(reply.status, 200..=299);
+        let of = ("test", body, &is_accepted as IsAccepted<'_>);
+        self.probe(subscription, of, services).await
     }
 
     async fn probe(
         &self,
         subscription: &Subscription,
-        (kind, body): (&'static str, Bytes),
+        (kind, body, is_accepted): (&'static str, Bytes, IsAccepted<'_>),
         services: &dyn Services,
-    ) -> Result<Probed, Fault> {
+    ) -> Result<Attempt, Fault> {
         let outgoing = self.outgoing(subscription, services).map_err(|cause| {
             let detail = "the URL may not be called";
             Fault::new(Kind::Forbidden, Origin::Client, detail).with_cause(cause)
@@ -161,12 +161,12 @@ impl Managed {
             took_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
             id: WebhookId::Text(id.into()),
             status,
-            is_accepted: status.is_some_and(|it| matches!(it, 200..=299)),
+            is_accepted: reply.as_ref().is_some_and(is_accepted),
             shown,
         };
         let of = (self.topic.name(), &subscription.id);
         self.attempts.add(of, attempt.clone());
-        Ok(Probed { reply, attempt })
+        Ok(attempt)
     }
 }
 

@@ -569,6 +569,9 @@ fn a_challenge_is_answered_by_a_whole_body_and_a_test_by_a_status() {
         let verified = managed.act(ANN, id, "verify");
         assert_eq!(verified.status, 409, "{cut}: {}", verified.text());
         assert_eq!(managed.state(ANN, id), "unverified", "{cut}");
+        let shown = managed.get(ANN, &format!("/{id}/attempts"));
+        let last = &shown["items"][0];
+        assert_eq!(last["accepted"], false, "{cut}: {last}");
     }
     *answer.lock().unwrap() =
         "transfer-encoding: chunked\r\n\r\n<size>\r\n<challenge>\r\n0\r\n\r\n";

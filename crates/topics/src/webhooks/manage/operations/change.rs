@@ -367,8 +367,7 @@ impl Operations<'_> {
     pub async fn test(&self, known: &Known, body: Option<Bytes>) -> Result<Attempt, Fault> {
         self.check_verified(known)?;
         let (managed, subscription) = (self.managed, &known.subscription);
-        let probed = managed.test(subscription, body, self.services).await?;
-        Ok(probed.attempt)
+        managed.test(subscription, body, self.services).await
     }
 
     /// Has events sent again that a webhook has got.
