@@ -15,6 +15,7 @@ use crate::codes::{BAD_EXPRESSION, UNKNOWN_NAME};
 use crate::connection::Connections;
 use crate::failure::Handlers;
 use crate::identity::Identities;
+use crate::intake::DeadLetterTarget;
 use crate::key_value::AsKeyValueStore;
 use crate::scope::{self, Scope};
 use crate::state::{State, StateKey, States};
@@ -84,7 +85,13 @@ pub struct Surroundings<'a> {
     pub folder: &'a dyn Fn(SourceId) -> PathBuf,
     /// What steps remember.
     pub states: &'a States,
+    /// The store of this name, for dead letters of sources.
+    pub dead_letters: DeadLetterStores,
 }
+
+/// Finds a store for dead letters by its name. What is no name is reported.
+pub type DeadLetterStores =
+    fn(&Spanned<String>, (&States, &mut Report)) -> Option<Arc<dyn DeadLetterTarget>>;
 
 impl Surroundings<'_> {
     /// A path in a flow file. Relative ones start at the folder of the file that has them, wherever

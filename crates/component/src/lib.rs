@@ -13,7 +13,7 @@
 //! the expressions there. [`text`] checks the texts of methods, hosts, ports and paths.
 //! [`flow_kind`] is for documents that are flows with other keys than `steps`, [`dialogue`] for
 //! what such a flow and a phone tell each other; [`key_value`] is state outside of the process.
-//! [`failure_lines`] and [`once_per_second`] bound what is logged.
+//! [`intake`] is what all sources do with their messages. [`failure_lines`] and [`once_per_second`] bound what is logged.
 //! Nothing here opens a socket or reads a file.
 
 pub mod access;
@@ -39,6 +39,7 @@ pub mod flow_kind;
 pub mod forward;
 pub mod handler;
 pub mod identity;
+pub mod intake;
 pub mod key_value;
 pub mod limits;
 pub mod long_work;

@@ -83,7 +83,7 @@ impl Services for FakeServices {
 
 /// What a future gives when it is polled once.
 #[cfg(test)]
-pub(crate) fn poll_once<F: Future>(future: &mut Pin<Box<F>>) -> Option<F::Output> {
+pub(crate) fn poll_once<F: Future + ?Sized>(future: &mut Pin<Box<F>>) -> Option<F::Output> {
     let mut context = Context::from_waker(Waker::noop());
     match future.as_mut().poll(&mut context) {
         Poll::Ready(output) => Some(output),

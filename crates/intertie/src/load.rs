@@ -310,6 +310,7 @@ pub(crate) fn load_flows(
             files: &|source, name| named.read(sources.name(source), name),
             folder: &|source| folder_of(sources.name(source)).to_owned(),
             states,
+            dead_letters: steps::store::dead_letters,
         },
         is_part,
     };

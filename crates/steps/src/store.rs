@@ -17,7 +17,7 @@ mod writer;
 
 pub use depot::Depot;
 pub use envelope::describe;
-pub use writer::StoreWriter;
+pub use writer::{StoreWriter, dead_letters};
 
 pub(crate) use source::DEFINITION as SOURCE;
 pub(crate) use step::DEFINITION as STEP;

@@ -89,7 +89,6 @@ pub(crate) struct Counts {
     pub patches: AtomicU64,
     pub batches: AtomicU64,
     pub refused: AtomicU64,
-    pub given_up: AtomicU64,
 }
 
 impl Counts {
@@ -142,11 +141,6 @@ impl Slot {
             "topic_refused_total",
             "Publications that could not be stored.",
             count(&counts.refused),
-        );
-        add(
-            "topic_given_up_total",
-            "Events that flows have passed over, since they failed for them.",
-            count(&counts.given_up),
         );
         add(
             "topic_batches_total",

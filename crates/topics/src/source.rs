@@ -6,6 +6,9 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
+use component::intake::{
+    DeadLetterConfig, DeadLetterPlace, IntakeCounts, IntakePolicy, OwnTarget,
+};
 use component::resilience::{RetryConfig, RetryDefaults};
 use component::source::{Source, SourceContext, SourceDefinition};
 use config::{Node, Report, Spanned, Value};
@@ -54,9 +57,10 @@ struct SourceConfig {
     /// How failed runs of the flow are retried.
     #[serde(default)]
     retry: RetryConfig<OfTopic>,
+    dead_letter: Option<DeadLetterConfig<OfTopic>>,
 }
 
-/// `retry:` of a flow that takes a topic's events.
+/// `retry:` and `dead_letter:` of a flow that takes a topic's events.
 #[derive(Debug)]
 struct OfTopic;
 
@@ -65,17 +69,23 @@ impl RetryDefaults for OfTopic {
     const ON: Option<(&'static [&'static str], &'static str)> = Some((
         &["any"],
         "The failures to retry: kinds, `4xx`, `5xx`, statuses, `any` (the default). After any \
-         other the event is skipped at once.",
+         other the event becomes a dead letter at once.",
     ));
     const TIMES: (RangeInclusive<u32>, u32, &'static str) = (
         0..=1_000_000,
         20,
-        "The number of retries after the first attempt; then the event is skipped.",
+        "The number of retries after the first attempt; then the event becomes a dead letter.",
     );
     const DELAY: Duration = Duration::from_secs(1);
     const FACTOR: f64 = 2.0;
     const DELAY_MAX: Duration = Duration::from_secs(300);
     const DELAY_MAX_MEANING: &'static str = "The longest delay. A `Retry-After` may ask for more.";
+}
+
+impl DeadLetterPlace for OfTopic {
+    const REJECT: Option<&'static str> = None;
+    const OWN: Option<OwnTarget> = None;
+    const REJECTS: bool = false;
 }
 
 /// What a flow gets of a topic.
@@ -118,7 +128,6 @@ impl JsonSchema for Forms {
 }
 
 fn build(node: &Node, context: &mut SourceContext<'_>) -> Option<Arc<dyn Source>> {
-    let report = &mut *context.report;
     let config = match &node.value {
         Value::String(text) => SourceConfig {
             name: Spanned {
@@ -130,13 +139,15 @@ fn build(node: &Node, context: &mut SourceContext<'_>) -> Option<Arc<dyn Source>
             cursor: None,
             concurrent: None,
             retry: RetryConfig::default(),
+            dead_letter: None,
         },
-        Value::Mapping(_) => config::decode(node, report)?,
+        Value::Mapping(_) => config::decode(node, context.report)?,
         _ => {
-            config::check_kind(node, DEFINITION.schema, report);
+            config::check_kind(node, DEFINITION.schema, context.report);
             return None;
         }
     };
+    let report = &mut *context.report;
     let before = report.errors();
     let topic = publish::find(&config.name, context.connections, report);
     let payload = topic.as_ref().map(|topic| topic.settings().payload);
@@ -148,15 +159,24 @@ fn build(node: &Node, context: &mut SourceContext<'_>) -> Option<Arc<dyn Source>
         check_cursor(cursor, report);
     }
     let cursor = config.cursor.map(|it| it.value);
-    let (topic, mode) = (topic?, mode?);
-    (report.errors() == before).then(|| {
+    let dead_letter = DeadLetterConfig::read(config.dead_letter, node.span, context);
+    let (topic, mode, (dead_letter, _)) = (topic?, mode?, dead_letter?);
+    let cursor = cursor.unwrap_or_else(|| context.flow.to_string());
+    let policy = IntakePolicy {
+        retry,
+        dead_letter,
+        // The event stays in the topic, and nothing waits for its acknowledgement.
+        hold_max: Duration::MAX,
+    };
+    (context.report.errors() == before).then(|| {
         Arc::new(TopicSource {
+            counts: IntakeCounts::of("topic", &(topic.name(), &cursor), context),
             topic,
             mode,
             start: config.start,
-            cursor: cursor.unwrap_or_else(|| context.flow.to_string()),
+            cursor,
             concurrent: concurrent as usize,
-            retry,
+            policy: Arc::new(policy),
         }) as _
     })
 }

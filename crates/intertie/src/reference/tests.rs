@@ -67,6 +67,7 @@ fn codes(name: &str, text: &str) -> Vec<&'static str> {
                 },
                 folder: &|source| crate::load::folder_of(sources.name(source)).to_owned(),
                 states: &States::default(),
+                dead_letters: steps::store::dead_letters,
             },
             is_part: false,
         };

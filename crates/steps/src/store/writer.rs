@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use component::handler::{Services, within};
+use component::handler::{LocalFuture, Services, within};
+use component::intake::DeadLetterTarget;
 use component::state::States;
 use config::{Report, Spanned};
 use journal::{Refusal, Room};
@@ -17,6 +18,46 @@ use super::{envelope, name};
 const PATIENCE: Duration = Duration::from_secs(30);
 /// When it makes sense to come again after a full store or disk.
 const COME_AGAIN: Duration = Duration::from_secs(5);
+
+/// How much a store of dead letters takes: as much as the step `store` where it says nothing.
+const DEAD_LETTERS: Room = Room {
+    count: 1_000_000,
+    bytes: 1 << 30,
+};
+
+/// The store of this name, for dead letters of sources.
+pub fn dead_letters(
+    name: &Spanned<String>,
+    (states, report): (&States, &mut Report),
+) -> Option<Arc<dyn DeadLetterTarget>> {
+    let writer = StoreWriter::read(name, DEAD_LETTERS, (states, report))?;
+    let shown = format!("store {}", writer.name());
+    Some(Arc::new(DeadLetterStore { writer, shown }))
+}
+
+/// A store for dead letters.
+struct DeadLetterStore {
+    writer: StoreWriter,
+    /// What logs call it.
+    shown: String,
+}
+
+impl DeadLetterTarget for DeadLetterStore {
+    fn name(&self) -> &str {
+        &self.shown
+    }
+
+    fn keep<'a>(
+        &'a self,
+        letter: Request,
+        services: &'a dyn Services,
+    ) -> LocalFuture<'a, Result<(), Fault>> {
+        Box::pin(async move {
+            let appended = self.writer.append(String::new(), letter, services).await;
+            appended.map(drop)
+        })
+    }
+}
 
 /// Puts messages into a store, from which a flow with the trigger `store` takes them.
 #[derive(Clone)]

@@ -2,19 +2,20 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::future::{Future as _, poll_fn};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use component::handler::{LocalFuture, Services};
-use component::resilience::RetryPolicy;
-use component::source::{Source, Started, success};
+use component::intake::{Incoming, Intake, IntakeCounts, IntakePolicy, Settlement};
+use component::source::{Source, Started};
 use message::{Fault, Headers, Request};
 use tokio::sync::watch;
 
 use super::{Mode, Start};
 use crate::event::{Content, Event};
-use crate::log::{Counts, Log, Slot};
+use crate::log::{Log, Slot};
 use crate::topic::{History, Topic};
 
 /// About how many bytes of events are read at once.
@@ -29,7 +30,8 @@ pub(crate) struct TopicSource {
     pub start: Start,
     pub cursor: String,
     pub concurrent: usize,
-    pub retry: RetryPolicy,
+    pub policy: Arc<IntakePolicy>,
+    pub counts: Arc<IntakeCounts>,
 }
 
 impl Source for TopicSource {
@@ -56,6 +58,22 @@ struct Due {
     missed: Missed,
 }
 
+/// The same as a message.
+struct Delivery<'a> {
+    source: &'a TopicSource,
+    due: Due,
+}
+
+impl Incoming for Delivery<'_> {
+    fn id(&self) -> String {
+        self.due.event.id.to_string()
+    }
+
+    fn request(&mut self, attempt: u32) -> Result<Request, Fault> {
+        Ok(self.source.request(&self.due, attempt))
+    }
+}
+
 /// What is under way and what is to be done.
 struct Work<'a> {
     log: Arc<Log>,
@@ -73,8 +91,7 @@ struct Work<'a> {
     reading: Option<LocalFuture<'a, Result<History, Fault>>>,
     noting: Option<LocalFuture<'a, Result<u64, String>>>,
     published: Published,
-    /// Whether no try may begin any more.
-    stopping: watch::Sender<bool>,
+    intake: Rc<Intake>,
     _place: CursorPlace,
 }
 
@@ -179,7 +196,7 @@ impl TopicSource {
         // What polls while somebody listens polls for a flow too.
         let _listener = self.topic.listen();
         loop {
-            self.go_on(&mut work, flow, services);
+            self.go_on(&mut work, services);
             match work.happens(&mut stop).await {
                 Happened::Stop => break,
                 Happened::Published => {}
@@ -198,12 +215,12 @@ impl TopicSource {
         services: &dyn Services,
         stop: &mut LocalFuture<'static, ()>,
     ) -> Option<Work<'a>> {
-        let (flow, topic) = (&**flow.name(), &**self.topic.name());
         loop {
-            let error = match self.position().await {
+            let error = match self.position(flow).await {
                 Ok(work) => return Some(work),
                 Err(error) => error,
             };
+            let (flow, topic) = (&**flow.name(), &**self.topic.name());
             tracing::error!(target: "flow", flow, topic, error, "nothing is delivered");
             let mut sleep = services.sleep(PAUSE);
             let is_over = poll_fn(|context| {
@@ -218,7 +235,7 @@ impl TopicSource {
         }
     }
 
-    async fn position<'a>(&'a self) -> Result<Work<'a>, String> {
+    async fn position<'a>(&'a self, flow: &Arc<dyn Started>) -> Result<Work<'a>, String> {
         let log = Arc::clone(self.topic.log().map_err(|fault| fault.to_string())?);
         let place = CursorPlace::take(self.topic.slot(), &self.cursor);
         let place = place.ok_or_else(|| format!("another flow has the cursor {}", self.cursor))?;
@@ -262,26 +279,21 @@ impl TopicSource {
                 next: published,
                 changes,
             },
-            stopping: watch::Sender::new(false),
+            intake: Rc::new(Intake::new(flow, &self.policy, &self.counts)),
             _place: place,
         })
     }
 
     /// Begins whatever can be begun.
-    fn go_on<'a>(
-        &'a self,
-        work: &mut Work<'a>,
-        flow: &'a Arc<dyn Started>,
-        services: &'a dyn Services,
-    ) {
+    fn go_on<'a>(&'a self, work: &mut Work<'a>, services: &'a dyn Services) {
         while work.under_way.len() < self.concurrent
+            && !work.intake.is_over()
             && let Some(due) = work.queue.pop_front()
         {
             let number = due.event.id.sequence;
             work.begun = number;
             work.numbers.insert(number);
-            let stopping = work.stopping.subscribe();
-            let delivery = self.deliver(due, flow, services, stopping);
+            let delivery = self.deliver(due, Rc::clone(&work.intake), services);
             work.under_way.push(Box::pin(delivery));
         }
         let is_hungry = work.queue.len() < self.concurrent;
@@ -371,43 +383,18 @@ impl TopicSource {
         }
     }
 
-    /// Runs the flow on an event until it succeeds or is given up; the event's number, and whether
-    /// the event is done.
+    /// Has the flow run on an event; the event's number, and whether the event is done.
     async fn deliver(
         &self,
         due: Due,
-        flow: &Arc<dyn Started>,
+        intake: Rc<Intake>,
         services: &dyn Services,
-        mut stopping: watch::Receiver<bool>,
     ) -> (u64, bool) {
         let number = due.event.id.sequence;
-        let mut failed = 0;
-        loop {
-            let request = self.request(&due, failed + 1);
-            let Err(fault) = success(flow.start(request, services).await) else {
-                return (number, true);
-            };
-            failed += 1;
-            let delay = self.retry.delay_after(failed, &fault, services.chance());
-            let Some(wait) = delay else {
-                let (flow, topic) = (&**flow.name(), &**self.topic.name());
-                let (id, error) = (due.event.id.to_string(), fault.to_string());
-                tracing::error!(
-                    target: "flow", flow, topic, id, failed, error, "an event is passed over"
-                );
-                Counts::add(&self.topic.slot().counts.given_up, 1);
-                return (number, true);
-            };
-            let mut sleep = services.sleep(wait);
-            let mut stopped = std::pin::pin!(stopping.wait_for(|is_stopping| *is_stopping));
-            let is_over = poll_fn(|context| match sleep.as_mut().poll(context) {
-                Poll::Ready(()) => Poll::Ready(false),
-                Poll::Pending => stopped.as_mut().poll(context).map(|_| true),
-            });
-            if is_over.await {
-                return (number, false);
-            }
-        }
+        let mut delivery = Delivery { source: self, due };
+        let processed = intake.process(&mut delivery, services).await;
+        let is_done = matches!(processed.settlement, Settlement::Acknowledge);
+        (number, is_done)
     }
 
     fn request(&self, due: &Due, attempt: u32) -> Request {
@@ -444,7 +431,7 @@ impl TopicSource {
     async fn finish(&self, mut work: Work<'_>, services: &dyn Services) {
         work.reading = None;
         work.queue.clear();
-        work.stopping.send_replace(true);
+        work.intake.stop();
         while !work.under_way.is_empty() || work.noting.is_some() {
             match poll_fn(|context| work.poll(context)).await {
                 Happened::Ended(number, is_done) => end(&mut work, number, is_done),

@@ -1,0 +1,398 @@
+//! What every source does with the messages that it takes: run the flow, try again after a failure,
+//! keep what fails for good as a dead letter, and only then acknowledge.
+//!
+//! A source takes messages from its system, runs as many [`Intake::process`] at a time as it
+//! likes, and settles each message there as the [`Settlement`] says. Acknowledgement, failure,
+//! retries and dead letters have the same meaning for all sources, because they are decided here.
+
+mod counts;
+mod dead_letter;
+#[cfg(test)]
+mod tests;
+
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use message::{Body, Fault, Headers, Kind, Origin, Reply, Request, secret};
+use tokio::sync::Notify;
+
+pub use self::counts::IntakeCounts;
+pub use self::dead_letter::{
+    DeadLetter, DeadLetterConfig, DeadLetterPlace, DeadLetterTarget, OwnTarget, no_dead_letters,
+};
+use crate::handler::Services;
+use crate::resilience::{Backoff, RetryPolicy};
+use crate::source::{Started, success};
+
+/// How long a dead letter waits that cannot be kept.
+const KEEP_AGAIN: Backoff =
+    Backoff::doubling(Duration::from_millis(500), Duration::from_secs(30));
+/// So many deliveries that no consumer has settled make a message a dead letter, even where fewer
+/// retries are wanted: an engine that was killed says nothing against the messages that it had.
+const UNSETTLED_MIN: u32 = 5;
+
+/// What becomes of messages whose flow fails.
+#[derive(Clone, Debug)]
+pub struct IntakePolicy {
+    /// When the flow is run again.
+    pub retry: RetryPolicy,
+    /// What becomes of a message after the last try.
+    pub dead_letter: DeadLetter,
+    /// The longest delay for which a message is held here, unacknowledged. Before a longer one it
+    /// is put back ([`Settlement::PutBack`]).
+    pub hold_max: Duration,
+}
+
+/// A message that a source has taken and not settled yet.
+pub trait Incoming {
+    /// What names the message in its system, for logs.
+    fn id(&self) -> String;
+
+    /// The message as the flow gets it. `attempt` is 1 for the first run.
+    ///
+    /// # Errors
+    /// When it cannot be read; this counts as a failure of the flow.
+    fn request(&mut self, attempt: u32) -> Result<Request, Fault>;
+
+    /// How often it has been delivered before and not settled, as far as its system counts that.
+    fn delivered_before(&self) -> u32 {
+        0
+    }
+
+    /// How often its flow has failed before, where its system keeps that.
+    fn failed_before(&self) -> u32 {
+        0
+    }
+
+    /// What is kept of it as a dead letter.
+    fn letter(&mut self, attempt: u32) -> Request {
+        self.request(attempt)
+            .unwrap_or_else(|_| Request::of_source("UNREADABLE", Headers::new(), Body::Empty))
+    }
+}
+
+/// What a source has to do with a message.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Settlement {
+    /// Acknowledge it: the flow has succeeded, or the message is durable elsewhere, or is meant to
+    /// be dropped.
+    Acknowledge,
+    /// Refuse it: its own system keeps what was refused, or has been told not to.
+    Reject {
+        /// Why, without secrets.
+        reason: String,
+        /// How often the flow has failed with it.
+        failed: u32,
+    },
+    /// Give it back, to be delivered again after this time.
+    PutBack(Duration),
+    /// Leave it unacknowledged: the source ends, and its system delivers the message again.
+    Release,
+}
+
+/// What has come of a message.
+#[derive(Debug)]
+pub struct Processed {
+    /// What to do with it.
+    pub settlement: Settlement,
+    /// How the flow has ended the last time; none when it has not run.
+    pub result: Option<Result<Reply, Fault>>,
+}
+
+impl Processed {
+    fn release() -> Self {
+        Self {
+            settlement: Settlement::Release,
+            result: None,
+        }
+    }
+}
+
+/// What a source does with its messages, on one worker.
+pub struct Intake {
+    flow: Arc<dyn Started>,
+    policy: Arc<IntakePolicy>,
+    counts: Arc<IntakeCounts>,
+    is_stopping: Cell<bool>,
+    /// Whether no further message is taken: `dead_letter: stop`.
+    is_halted: Cell<bool>,
+    /// How many dead letters cannot be kept at the moment.
+    blocked: Cell<usize>,
+    changed: Notify,
+}
+
+impl Intake {
+    /// For a flow. The policy and what is counted are those of the source, on all workers.
+    pub fn new(
+        flow: &Arc<dyn Started>,
+        policy: &Arc<IntakePolicy>,
+        counts: &Arc<IntakeCounts>,
+    ) -> Self {
+        Self {
+            flow: Arc::clone(flow),
+            policy: Arc::clone(policy),
+            counts: Arc::clone(counts),
+            is_stopping: Cell::new(false),
+            is_halted: Cell::new(false),
+            blocked: Cell::new(0),
+            changed: Notify::new(),
+        }
+    }
+
+    /// Has no further try begin: messages that wait for one are released.
+    pub fn stop(&self) {
+        self.is_stopping.set(true);
+        self.changed.notify_waiters();
+    }
+
+    /// Whether the source has to end, or takes no further message: what it takes would be released.
+    pub fn is_over(&self) -> bool {
+        self.is_stopping.get() || self.is_halted.get()
+    }
+
+    /// Whether nothing is taken because a dead letter cannot be kept.
+    pub fn is_blocked(&self) -> bool {
+        self.blocked.get() > 0
+    }
+
+    /// Waits until this is so.
+    async fn until(&self, is_so: impl Fn(&Self) -> bool) {
+        let mut changed = pin!(self.changed.notified());
+        loop {
+            // Before the look, so that no change in between is missed.
+            changed.as_mut().enable();
+            if is_so(self) {
+                return;
+            }
+            changed.as_mut().await;
+            changed.set(self.changed.notified());
+        }
+    }
+
+    /// Waits for this time; `false` when the source has to end before.
+    async fn pause(&self, time: Duration, services: &dyn Services) -> bool {
+        let mut over = pin!(self.until(Self::is_over));
+        let mut sleep = services.sleep(time);
+        poll_fn(|context| {
+            if over.as_mut().poll(context).is_ready() {
+                return Poll::Ready(false);
+            }
+            sleep.as_mut().poll(context).map(|()| true)
+        })
+        .await
+    }
+
+    /// Does something that may fail until it works, with growing delays; `None` when the source has
+    /// to end before. `told` writes a failure to the log, of which it is the first, the tenth, ...
+    pub async fn until_done<T, E>(
+        &self,
+        services: &dyn Services,
+        mut work: impl AsyncFnMut() -> Result<T, E>,
+        told: impl Fn(&E),
+    ) -> Option<T> {
+        let mut failures = 0_u32;
+        loop {
+            match work().await {
+                Ok(done) => return Some(done),
+                Err(error) => {
+                    failures += 1;
+                    if failures % 10 == 1 {
+                        told(&error);
+                    }
+                    let wait = KEEP_AGAIN.delay_after(failures, 0.0);
+                    if !self.pause(wait, services).await {
+                        return None;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Runs the flow on a message until it has succeeded, or the message is kept as a dead letter,
+    /// and says how the source has to settle it. Dropped before its end, nothing is settled.
+    pub async fn process(
+        &self,
+        message: &mut dyn Incoming,
+        services: &dyn Services,
+    ) -> Processed {
+        // No message is begun whose dead letter could not be kept either.
+        self.until(|it| it.is_over() || !it.is_blocked()).await;
+        if self.is_over() {
+            return Processed::release();
+        }
+        let retry = &self.policy.retry;
+        let mut failed = message.failed_before();
+        let delivered = message.delivered_before();
+        if delivered > retry.times.max(UNSETTLED_MIN) {
+            let why = "it was delivered too often without an answer";
+            let fault = Fault::new(Kind::Internal, Origin::Engine, why);
+            return self.give_up(message, (delivered, fault), services).await;
+        }
+        loop {
+            let result = match message.request(failed + 1) {
+                Ok(request) => self.flow.start(request, services).await,
+                Err(fault) => Err(fault),
+            };
+            let fault = match success(result) {
+                Ok(reply) => {
+                    self.counts.succeeded.add();
+                    return Processed {
+                        settlement: Settlement::Acknowledge,
+                        result: Some(Ok(reply)),
+                    };
+                }
+                Err(fault) => fault,
+            };
+            failed = failed.saturating_add(1);
+            self.counts.failed.add();
+            let Some(delay) = retry.delay_after(failed, &fault, services.chance()) else {
+                return self.give_up(message, (failed, fault), services).await;
+            };
+            self.counts.retried.add();
+            if delay > self.policy.hold_max {
+                return Processed {
+                    settlement: Settlement::PutBack(delay),
+                    result: Some(Err(fault)),
+                };
+            }
+            if !self.pause(delay, services).await {
+                return Processed::release();
+            }
+        }
+    }
+
+    /// What becomes of a message whose last try has failed.
+    async fn give_up(
+        &self,
+        message: &mut dyn Incoming,
+        (failed, fault): (u32, Fault),
+        services: &dyn Services,
+    ) -> Processed {
+        let (flow, id) = (&**self.flow.name(), message.id());
+        let reason = secret::redact(&fault.to_string()).into_owned();
+        let settlement = match &self.policy.dead_letter {
+            DeadLetter::Keep(target) => {
+                let of = (failed, &*reason, &**target);
+                self.keep(message, of, services).await
+            }
+            DeadLetter::Reject => {
+                tracing::error!(target: "flow", flow, id, failed, reason, "a message is rejected");
+                self.counts.dead_letters.add();
+                Settlement::Reject { reason, failed }
+            }
+            DeadLetter::Drop => {
+                tracing::error!(target: "flow", flow, id, failed, reason, "a message is dropped");
+                self.counts.dropped.add();
+                Settlement::Acknowledge
+            }
+            DeadLetter::Stop => {
+                tracing::error!(
+                    target: "flow", flow, id, failed, reason,
+                    "no further messages are taken: `dead_letter: stop`"
+                );
+                self.is_halted.set(true);
+                self.changed.notify_waiters();
+                Settlement::Release
+            }
+        };
+        Processed {
+            settlement,
+            result: Some(Err(fault)),
+        }
+    }
+
+    /// Keeps a dead letter, as often as that takes.
+    async fn keep(
+        &self,
+        message: &mut dyn Incoming,
+        (failed, reason, target): (u32, &str, &dyn DeadLetterTarget),
+        services: &dyn Services,
+    ) -> Settlement {
+        let (flow, id) = (&**self.flow.name(), message.id());
+        let blocked = Blocked::of(self);
+        let kept = self.until_done(
+            services,
+            async || {
+                let mut letter = message.letter(failed);
+                let parameters = [
+                    ("dead_letter_flow", flow.to_owned()),
+                    ("dead_letter_id", id.clone()),
+                    ("dead_letter_attempts", failed.to_string()),
+                    ("dead_letter_reason", reason.to_owned()),
+                ];
+                let known = |name: &str| parameters.iter().any(|(own, _)| *own == name);
+                letter.parameters.retain(|(name, _)| !known(name));
+                let parameters = parameters.map(|(name, value)| (name.into(), encoded(&value)));
+                letter.parameters.extend(parameters);
+                let kept = target.keep(letter, services).await;
+                blocked.set(kept.is_err());
+                kept
+            },
+            |error| {
+                let to = target.name();
+                tracing::error!(
+                    target: "flow", flow, id, to, %error,
+                    "a dead letter cannot be kept: no further messages are taken until it is"
+                );
+            },
+        );
+        if kept.await.is_none() {
+            return Settlement::Release;
+        }
+        let to = target.name();
+        tracing::error!(target: "flow", flow, id, failed, reason, to, "a message is a dead letter");
+        self.counts.dead_letters.add();
+        Settlement::Acknowledge
+    }
+}
+
+/// A text as a parameter of a path: what looks like an escape sequence is none.
+fn encoded(text: &str) -> String {
+    text.replace('%', "%25")
+}
+
+/// Whether a dead letter cannot be kept at the moment.
+struct Blocked<'a> {
+    intake: &'a Intake,
+    is_counted: Cell<bool>,
+}
+
+impl<'a> Blocked<'a> {
+    fn of(intake: &'a Intake) -> Self {
+        Self {
+            intake,
+            is_counted: Cell::new(false),
+        }
+    }
+
+    fn set(&self, is_blocked: bool) {
+        let Intake {
+            blocked,
+            changed,
+            counts,
+            ..
+        } = self.intake;
+        match (self.is_counted.replace(is_blocked), is_blocked) {
+            (false, true) => {
+                blocked.set(blocked.get() + 1);
+                counts.blocked.add();
+            }
+            (true, false) => {
+                blocked.set(blocked.get() - 1);
+                counts.blocked.remove();
+                changed.notify_waiters();
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Drop for Blocked<'_> {
+    fn drop(&mut self) {
+        self.set(false);
+    }
+}
