@@ -58,6 +58,10 @@ pub trait Incoming {
     /// When it cannot be read; this counts as a failure of the flow.
     fn request(&mut self, attempt: u32) -> Result<Request, Fault>;
 
+    /// Called with the result of each run, for sources that record more of it than the fault that
+    /// it counts as, such as the text of an error reply.
+    fn flow_ended(&mut self, _result: &Result<Reply, Fault>) {}
+
     /// How often it has been delivered before and not settled, as far as its system counts that.
     fn delivered_before(&self) -> u32 {
         0
@@ -66,6 +70,12 @@ pub trait Incoming {
     /// How often its flow has failed before, where its system keeps that.
     fn failed_before(&self) -> u32 {
         0
+    }
+
+    /// Whether its system has taken it back, so that it is delivered again: then it is not tried
+    /// again here, and becomes no dead letter.
+    fn is_gone(&self) -> bool {
+        false
     }
 
     /// What is kept of it as a dead letter.
@@ -174,7 +184,7 @@ impl Intake {
     }
 
     /// Waits for this time; `false` when the source has to end before.
-    async fn pause(&self, time: Duration, services: &dyn Services) -> bool {
+    pub async fn pause(&self, time: Duration, services: &dyn Services) -> bool {
         let mut over = pin!(self.until(Self::is_over));
         let mut sleep = services.sleep(time);
         poll_fn(|context| {
@@ -212,6 +222,22 @@ impl Intake {
         }
     }
 
+    /// The same for what keeps a dead letter: no further message is begun until it works.
+    pub async fn until_kept<T, E>(
+        &self,
+        services: &dyn Services,
+        mut keep: impl AsyncFnMut() -> Result<T, E>,
+        told: impl Fn(&E),
+    ) -> Option<T> {
+        let blocked = Blocked::of(self);
+        let keep = async || {
+            let kept = keep().await;
+            blocked.set(kept.is_err());
+            kept
+        };
+        self.until_done(services, keep, told).await
+    }
+
     /// Runs the flow on a message until it has succeeded, or the message is kept as a dead letter,
     /// and says how the source has to settle it. Dropped before its end, nothing is settled.
     pub async fn process(
@@ -219,8 +245,11 @@ impl Intake {
         message: &mut dyn Incoming,
         services: &dyn Services,
     ) -> Processed {
-        // No message is begun whose dead letter could not be kept either.
-        self.until(|it| it.is_over() || !it.is_blocked()).await;
+        if self.is_blocked() {
+            // No message is begun whose dead letter could not be kept either.
+            // What is rare is on the heap: all messages under way would pay for its size.
+            Box::pin(self.until(|it| it.is_over() || !it.is_blocked())).await;
+        }
         if self.is_over() {
             return Processed::release();
         }
@@ -230,27 +259,37 @@ impl Intake {
         if delivered > retry.times.max(UNSETTLED_MIN) {
             let why = "it was delivered too often without an answer";
             let fault = Fault::new(Kind::Internal, Origin::Engine, why);
-            return self.give_up(message, (delivered, fault), services).await;
+            return Box::pin(self.give_up(message, (delivered, fault), services)).await;
         }
         loop {
-            let result = match message.request(failed + 1) {
-                Ok(request) => self.flow.start(request, services).await,
-                Err(fault) => Err(fault),
-            };
-            let fault = match success(result) {
-                Ok(reply) => {
-                    self.counts.succeeded.add();
-                    return Processed {
-                        settlement: Settlement::Acknowledge,
-                        result: Some(Ok(reply)),
-                    };
+            // What a wait holds is part of each message under way: neither its request nor the
+            // result of its flow.
+            let request = message.request(failed.saturating_add(1));
+            let running = request.map(|request| self.flow.start(request, services));
+            let fault = {
+                let result = match running {
+                    Ok(running) => running.await,
+                    Err(fault) => Err(fault),
+                };
+                message.flow_ended(&result);
+                match success(result) {
+                    Ok(reply) => {
+                        self.counts.succeeded.add();
+                        return Processed {
+                            settlement: Settlement::Acknowledge,
+                            result: Some(Ok(reply)),
+                        };
+                    }
+                    Err(fault) => fault,
                 }
-                Err(fault) => fault,
             };
             failed = failed.saturating_add(1);
             self.counts.failed.add();
+            if message.is_gone() {
+                return Processed::release();
+            }
             let Some(delay) = retry.delay_after(failed, &fault, services.chance()) else {
-                return self.give_up(message, (failed, fault), services).await;
+                return Box::pin(self.give_up(message, (failed, fault), services)).await;
             };
             self.counts.retried.add();
             if delay > self.policy.hold_max {
@@ -259,7 +298,8 @@ impl Intake {
                     result: Some(Err(fault)),
                 };
             }
-            if !self.pause(delay, services).await {
+            drop(fault);
+            if !Box::pin(self.pause(delay, services)).await || message.is_gone() {
                 return Processed::release();
             }
         }
@@ -313,8 +353,7 @@ impl Intake {
         services: &dyn Services,
     ) -> Settlement {
         let (flow, id) = (&**self.flow.name(), message.id());
-        let blocked = Blocked::of(self);
-        let kept = self.until_done(
+        let kept = self.until_kept(
             services,
             async || {
                 let mut letter = message.letter(failed);
@@ -328,9 +367,7 @@ impl Intake {
                 letter.parameters.retain(|(name, _)| !known(name));
                 let parameters = parameters.map(|(name, value)| (name.into(), encoded(&value)));
                 letter.parameters.extend(parameters);
-                let kept = target.keep(letter, services).await;
-                blocked.set(kept.is_err());
-                kept
+                target.keep(letter, services).await
             },
             |error| {
                 let to = target.name();

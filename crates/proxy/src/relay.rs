@@ -205,6 +205,12 @@ pub(crate) trait Downstream: Source + Sink {
         plan: &ForwardPlan,
     ) -> Result<Download, ClientGone>;
 
+    /// Whether a write is a system call of its own. Streams share those of their connection.
+    #[inline]
+    fn writes_alone(&self) -> bool {
+        false
+    }
+
     /// Takes back a reply that has begun. False when some of it may have gone out.
     fn withdraw_reply(&mut self) -> bool;
 
@@ -293,6 +299,13 @@ pub(crate) trait UpstreamExchange: Source + Sink {
 
     /// Drops an interim head.
     fn skip_interim(&mut self);
+
+    /// Whether the body may be here in a moment, of which nothing is here yet: a head that waits for
+    /// that costs its client no time to speak of, and is one write with the body.
+    #[inline]
+    fn may_follow_soon(&self) -> bool {
+        false
+    }
 
     /// Takes the final head; what follows is the body.
     fn begin_body(&mut self, limits: HeadLimits, is_raw: bool);

@@ -58,7 +58,7 @@ pub const BAD_DEAD_LETTER: Code = Code::new("IT0275");
 pub const BAD_STORE_NAME: Code = Code::new("IT0490");
 /// A setting of the source `store` that has no effect.
 pub const STORE_NO_EFFECT: Code = Code::new("IT0491");
-/// A setting of the source `store` that cannot be.
+/// A `retry` or `dead_letter` of a source that cannot be.
 pub const BAD_DELIVERY: Code = Code::new("IT0492");
 /// Client credentials of a connection that cannot be used.
 pub const BAD_OAUTH2: Code = Code::new("IT0690");
@@ -226,7 +226,7 @@ pub const ALL: &[CodeInfo] = &[
     },
     CodeInfo {
         code: BAD_DELIVERY,
-        title: "bad retry settings of a store",
+        title: "bad `retry` or `dead_letter` of a trigger",
     },
     CodeInfo {
         code: BAD_OAUTH2,

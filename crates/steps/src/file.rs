@@ -9,19 +9,24 @@ mod state;
 mod watch;
 
 use std::fmt::Display;
+use std::ops::RangeInclusive;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use component::content::Format;
 use component::definition::Surroundings;
+use component::intake::{
+    DeadLetter, DeadLetterConfig, DeadLetterPlace, IntakeCounts, IntakePolicy, OwnTarget,
+};
+use component::resilience::{RetryConfig, RetryDefaults};
 use component::source::{Source, SourceContext, SourceDefinition};
 use component::state::StateKey;
 use config::{ByteSize, Node, Report, Span, Spanned, Value};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-use crate::codes::{BAD_FOLDER, BAD_PATTERN, SOURCE_NO_EFFECT, SOURCE_OUT_OF_RANGE};
+use crate::codes::{BAD_DELIVERY, BAD_FOLDER, BAD_PATTERN, SOURCE_NO_EFFECT, SOURCE_OUT_OF_RANGE};
 use crate::file::disk::Folders;
 use crate::file::pattern::Pattern;
 use crate::file::run::FileSource;
@@ -49,7 +54,10 @@ const BODY: (u64, u64) = (1, 1 << 30);
 /// The mapping form of `file`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[schemars(extend("x-renamed" = { "parallel": "concurrent" }))]
+#[schemars(extend("x-renamed" = {
+    "parallel": "concurrent",
+    "failed": "dead_letter: { folder: ... }",
+}))]
 struct FileConfig {
     /// The folder to watch, relative to the flow file's own folder. It is created when it is
     /// missing. Subfolders are ignored and symbolic links are not followed.
@@ -62,9 +70,6 @@ struct FileConfig {
     /// The folder for files whose flow has succeeded, relative to the flow file's own folder. The
     /// default is `.done` in the watched folder.
     done: Option<Spanned<String>>,
-    /// The folder for files whose flow has failed, each with the reason in `NAME.error.json`;
-    /// relative to the flow file's own folder. The default is `.failed` in the watched folder.
-    failed: Option<Spanned<String>>,
     /// How often the folder is scanned, from 100ms to 1h.
     #[schemars(extend("default" = "1s"))]
     every: Option<Spanned<config::Duration>>,
@@ -90,6 +95,44 @@ struct FileConfig {
     /// How files are decoded, whatever their extension: `json`, `xml`, `form`, `csv`, `text` or
     /// `bytes`.
     decode: Option<Format>,
+    /// How failed runs of the flow are retried. Meanwhile the file stays in `.processing`.
+    #[serde(default)]
+    retry: RetryConfig<OfFile>,
+    dead_letter: Option<DeadLetterConfig<OfFile>>,
+}
+
+/// `retry:` and `dead_letter:` of a flow that takes files.
+#[derive(Debug)]
+struct OfFile;
+
+impl RetryDefaults for OfFile {
+    const SUMMARY: &'static str =
+        "How failed runs of the flow are retried. Meanwhile the file stays in `.processing`.";
+    const ON: Option<(&'static [&'static str], &'static str)> = Some((
+        &["any"],
+        "The failures to retry: kinds, `4xx`, `5xx`, statuses, `any` (the default). After any \
+         other the file becomes a dead letter at once.",
+    ));
+    const TIMES: (RangeInclusive<u32>, u32, &'static str) = (
+        0..=1_000_000,
+        0,
+        "The number of retries after the first attempt; then the file becomes a dead letter.",
+    );
+    const DELAY: Duration = Duration::from_secs(1);
+    const FACTOR: f64 = 2.0;
+    const DELAY_MAX: Duration = Duration::from_secs(300);
+    const DELAY_MAX_MEANING: &'static str = "The longest delay. A `Retry-After` may ask for more.";
+}
+
+impl DeadLetterPlace for OfFile {
+    const REJECT: Option<&'static str> = None;
+    const OWN: Option<OwnTarget> = Some(OwnTarget {
+        key: "folder",
+        meaning: "The folder for files whose flow has failed, each with the reason in \
+                  `NAME.error.json`; relative to the flow file's own folder. The default is \
+                  `.failed` in the watched folder.",
+    });
+    const REJECTS: bool = true;
 }
 
 fn yes() -> bool {
@@ -137,16 +180,26 @@ struct Settings {
 }
 
 fn build(node: &Node, context: &mut SourceContext<'_>) -> Option<Arc<dyn Source>> {
-    let report = &mut *context.report;
-    let config = match &node.value {
+    let mut config = match &node.value {
         Value::String(text) => FileConfig::of_folder(text, node.span),
-        Value::Mapping(_) => config::decode(node, report)?,
+        Value::Mapping(_) => config::decode(node, context.report)?,
         _ => {
-            config::check_kind(node, DEFINITION.schema, report);
+            config::check_kind(node, DEFINITION.schema, context.report);
             return None;
         }
     };
-    let settings = config.settings(context.surroundings, report)?;
+    let before = context.report.errors();
+    let retry = config.retry.policy(BAD_DELIVERY, context.report);
+    let dead_letter = DeadLetterConfig::read(config.dead_letter.take(), node.span, context);
+    let failed = match &dead_letter {
+        Some((DeadLetter::Reject, folder)) => Failed::Moved(folder.as_ref()),
+        _ => Failed::Elsewhere,
+    };
+    let settings = config.settings(failed, context.surroundings, context.report);
+    let (settings, (dead_letter, _)) = (settings?, dead_letter?);
+    if context.report.errors() > before {
+        return None;
+    }
     let key = StateKey {
         flow: Arc::clone(context.flow),
         step: "file".into(),
@@ -155,7 +208,27 @@ fn build(node: &Node, context: &mut SourceContext<'_>) -> Option<Arc<dyn Source>
     };
     let states = context.surroundings.states;
     let state = states.get(key, FileState::default);
-    Some(Arc::new(FileSource { settings, state }))
+    let policy = IntakePolicy {
+        retry,
+        dead_letter,
+        // A file that is being retried is locked, and nothing waits for its acknowledgement.
+        hold_max: Duration::MAX,
+    };
+    Some(Arc::new(FileSource {
+        counts: IntakeCounts::of("file", &settings.folders, context),
+        settings,
+        state,
+        policy: Arc::new(policy),
+    }))
+}
+
+/// Where files go whose flow has failed.
+#[derive(Clone, Copy)]
+enum Failed<'a> {
+    /// To this folder, or to the default one.
+    Moved(Option<&'a Spanned<String>>),
+    /// Not to a folder of their own.
+    Elsewhere,
 }
 
 impl FileConfig {
@@ -167,7 +240,6 @@ impl FileConfig {
             },
             pattern: None,
             done: None,
-            failed: None,
             every: None,
             watch: true,
             stable: None,
@@ -176,13 +248,20 @@ impl FileConfig {
             order: Order::default(),
             delete: false,
             decode: None,
+            retry: RetryConfig::default(),
+            dead_letter: None,
         }
     }
 
     /// Checks everything. Every problem goes into the report; `None` when there was one.
-    fn settings(&self, around: &Surroundings<'_>, report: &mut Report) -> Option<Settings> {
+    fn settings(
+        &self,
+        failed: Failed<'_>,
+        around: &Surroundings<'_>,
+        report: &mut Report,
+    ) -> Option<Settings> {
         let before = report.diagnostics().len();
-        let folders = self.folders(around, report);
+        let folders = self.folders(failed, around, report);
         let pattern = match &self.pattern {
             Some(text) => read_pattern(text, report),
             None => Some(Pattern::default()),
@@ -214,7 +293,12 @@ impl FileConfig {
         })
     }
 
-    fn folders(&self, around: &Surroundings<'_>, report: &mut Report) -> Option<Folders> {
+    fn folders(
+        &self,
+        failed: Failed<'_>,
+        around: &Surroundings<'_>,
+        report: &mut Report,
+    ) -> Option<Folders> {
         let folder = read_folder("folder", &self.folder, around, report);
         let folder_path = around.path(&self.folder);
         let own = |name: &str| folder_path.join(name);
@@ -228,9 +312,9 @@ impl FileConfig {
                 )
                 .hint("leave one of them out");
         }
-        let mut beside = |name: &str, given: Option<&Spanned<String>>| {
+        let mut beside = |name: &str, default: &str, given: Option<&Spanned<String>>| {
             let Some(given) = given else {
-                return Some(own(&format!(".{name}")));
+                return Some(own(default));
             };
             let path = read_folder(name, given, around, report)?;
             let is_own = plain(&path) == plain(&folder_path);
@@ -246,13 +330,16 @@ impl FileConfig {
             }
             Some(path)
         };
-        let done = beside("done", self.done.as_ref());
-        let failed = beside("failed", self.failed.as_ref());
+        let done = beside("done", ".done", self.done.as_ref());
+        let failed = match failed {
+            Failed::Moved(given) => Some(beside("dead_letter.folder", ".failed", given)?),
+            Failed::Elsewhere => None,
+        };
         Some(Folders {
             folder: folder?,
             processing,
             done: Some(done?).filter(|_| !self.delete),
-            failed: failed?,
+            failed,
         })
     }
 }

@@ -5,9 +5,11 @@ mod state;
 mod timing;
 
 use std::fmt::Display;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
+use component::resilience::{RetryConfig, RetryDefaults, RetryPolicy};
 use component::source::{Source, SourceContext, SourceDefinition};
 use component::state::StateKey;
 use config::{Node, Report, Span, Spanned, Value};
@@ -18,7 +20,9 @@ use jiff::tz::TimeZone;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-use crate::codes::{BAD_SCHEDULE, SOURCE_NO_EFFECT, SOURCE_OUT_OF_RANGE, UNKNOWN_ZONE};
+use crate::codes::{
+    BAD_DELIVERY, BAD_SCHEDULE, SOURCE_NO_EFFECT, SOURCE_OUT_OF_RANGE, UNKNOWN_ZONE,
+};
 use crate::schedule::run::Schedule;
 use crate::schedule::state::ScheduleState;
 use crate::schedule::timing::Timing;
@@ -68,6 +72,31 @@ struct ScheduleConfig {
     /// Each run is delayed by a random time up to this, from 0s to 1h, but not more than `every`.
     #[schemars(extend("default" = "0s"))]
     jitter: Option<Spanned<config::Duration>>,
+    /// How failed runs are retried. A run that waits for a retry is in progress.
+    #[serde(default)]
+    retry: RetryConfig<OfSchedule>,
+}
+
+/// `retry:` of a schedule.
+#[derive(Debug)]
+struct OfSchedule;
+
+impl RetryDefaults for OfSchedule {
+    const SUMMARY: &'static str =
+        "How failed runs are retried. A run that waits for a retry is in progress.";
+    const ON: Option<(&'static [&'static str], &'static str)> = Some((
+        &["any"],
+        "The failures to retry: kinds, `4xx`, `5xx`, statuses, `any` (the default).",
+    ));
+    const TIMES: (RangeInclusive<u32>, u32, &'static str) = (
+        0..=1_000_000,
+        0,
+        "The number of retries of a run after its first attempt.",
+    );
+    const DELAY: Duration = Duration::from_secs(1);
+    const FACTOR: f64 = 2.0;
+    const DELAY_MAX: Duration = Duration::from_secs(300);
+    const DELAY_MAX_MEANING: &'static str = "The longest delay. A `Retry-After` may ask for more.";
 }
 
 /// What happens to a run that is due while the previous one is in progress.
@@ -118,6 +147,7 @@ struct Settings {
     missed: Missed,
     at_start: bool,
     jitter: Duration,
+    retry: RetryPolicy,
 }
 
 fn build(node: &Node, context: &mut SourceContext<'_>) -> Option<Arc<dyn Source>> {
@@ -129,6 +159,7 @@ fn build(node: &Node, context: &mut SourceContext<'_>) -> Option<Arc<dyn Source>
             missed: Missed::default(),
             at_start: false,
             jitter: Duration::ZERO,
+            retry: RetryConfig::<OfSchedule>::default().policy(BAD_DELIVERY, report),
         },
         Value::Mapping(_) => read_mapping(node, report)?,
         _ => {
@@ -200,7 +231,10 @@ fn read_mapping(node: &Node, report: &mut Report) -> Option<Settings> {
         Some(jitter) => read_jitter(jitter, timing.as_ref(), report),
         None => Some(Duration::ZERO),
     };
-    if timing.is_some() && config.zone.is_some() && config.every.is_some() {
+    let before = report.errors();
+    let retry = config.retry.policy(BAD_DELIVERY, report);
+    let has_zone = timing.is_some() && config.zone.is_some() && config.every.is_some();
+    if has_zone || report.errors() > before {
         return None;
     }
     Some(Settings {
@@ -209,6 +243,7 @@ fn read_mapping(node: &Node, report: &mut Report) -> Option<Settings> {
         missed: config.missed,
         at_start: config.at_start,
         jitter: jitter?,
+        retry,
     })
 }
 

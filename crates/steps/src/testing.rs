@@ -102,6 +102,7 @@ fn read<T>(
         },
         folder: &|_| std::path::PathBuf::new(),
         states,
+        dead_letters: crate::store::dead_letters,
     };
     let (mut upstreams, mut calls) = (Vec::new(), Vec::new());
     let (mut compiled, mut places) = (Vec::new(), Vec::new());
@@ -186,6 +187,7 @@ pub(crate) fn http_connection(
         files: &|_, name| Err(format!("{name} is not there")),
         folder: &|_| std::path::PathBuf::new(),
         states,
+        dead_letters: crate::store::dead_letters,
     };
     let mut context = ConnectionContext {
         report: &mut report,

@@ -227,16 +227,21 @@ impl<D: DeadLetterPlace> JsonSchema for DeadLetterConfig<D> {
             "minProperties": 1,
             "maxProperties": 1,
         }));
-        let default = match D::REJECTS {
-            true => json!("reject"),
-            false => json!({ "store": DEFAULT_STORE }),
+        let default = match (D::REJECTS, D::REJECT) {
+            (false, _) => Some(json!({ "store": DEFAULT_STORE })),
+            (true, Some(_)) => Some(json!("reject")),
+            // What the source does then has no word; the meaning of its own place describes it.
+            (true, None) => None,
         };
-        json_schema!({
+        let mut schema = json_schema!({
             "description": "What happens to a message after the last failed attempt. It is durable \
                             there before it is acknowledged; while that is not possible, no \
                             further messages are taken.",
             "anyOf": forms,
-            "default": default,
-        })
+        });
+        if let Some(default) = default {
+            schema.insert("default".to_owned(), default);
+        }
+        schema
     }
 }

@@ -87,6 +87,7 @@ struct Message {
     path: &'static str,
     delivered: u32,
     failed: u32,
+    is_gone: bool,
 }
 
 impl Message {
@@ -96,6 +97,7 @@ impl Message {
             path: "/",
             delivered: 0,
             failed: 0,
+            is_gone: false,
         }
     }
 }
@@ -123,6 +125,10 @@ impl Incoming for Message {
 
     fn failed_before(&self) -> u32 {
         self.failed
+    }
+
+    fn is_gone(&self) -> bool {
+        self.is_gone
     }
 }
 
@@ -262,6 +268,19 @@ fn a_source_that_ends_releases_what_waits() {
     let processed = poll_once(&mut work).unwrap();
     assert_eq!(processed.settlement, Settlement::Release);
     assert_eq!(flow.runs(), 1);
+}
+
+#[test]
+fn what_its_system_has_taken_back_is_neither_tried_again_nor_a_dead_letter() {
+    for times in [0, 5] {
+        let flow = Flow::failing(usize::MAX);
+        let (intake, counts) = intake(&flow, policy(times, DeadLetter::Drop));
+        let mut message = Message::new(1);
+        message.is_gone = true;
+        let processed = run(&intake, message, 1).unwrap();
+        assert_eq!(processed.settlement, Settlement::Release);
+        assert_eq!((flow.runs(), count(&counts, "source_dropped_total")), (1, 0.0));
+    }
 }
 
 #[test]

@@ -328,7 +328,9 @@ impl Consumers {
 
     /// Wants no more messages; those under way can still be settled.
     pub fn cancel(&mut self, out: &mut Vec<u8>) {
-        self.is_stopping = true;
+        if std::mem::replace(&mut self.is_stopping, true) {
+            return;
+        }
         for books in &mut self.all {
             if let Some(channel) = books.channel {
                 // The name is short.

@@ -3,16 +3,20 @@
 mod incoming;
 mod run;
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
 use component::content::Format;
 use component::handler::{LocalFuture, Services};
+use component::intake::{DeadLetterConfig, DeadLetterPlace, IntakeCounts, IntakePolicy, OwnTarget};
+use component::resilience::{RetryConfig, RetryDefaults, RetryPolicy};
 use component::source::{Source, SourceContext, SourceDefinition, Started};
 use config::{ByteSize, Node, Report, Span, Spanned};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::IgnoredAny;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Deserializer};
+use tokio::sync::watch;
 
 use crate::bounds;
 use crate::codes::{BAD_CONSUME, OUT_OF_RANGE};
@@ -36,6 +40,11 @@ pub const DEFINITION: SourceDefinition = SourceDefinition {
 /// What is consumed and how.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(extend("x-renamed" = {
+    "on_failure": "dead_letter",
+    "redeliveries": "retry",
+    "delay": "retry"
+}))]
 struct ConsumeConfig {
     /// The connection: a `rabbitmq` one of `use:`.
     connection: Spanned<String>,
@@ -55,20 +64,10 @@ struct ConsumeConfig {
     /// exclusive consumer.
     #[serde(default)]
     ordered: bool,
-    /// When a message is acknowledged.
+    /// How failed runs of the flow are retried.
     #[serde(default)]
-    #[allow(dead_code, reason = "there is one way so far")]
-    acknowledge: Acknowledge,
-    /// What happens to a message whose flow has failed, or has replied with a status from 400 on.
-    #[serde(default)]
-    on_failure: OnFailure,
-    /// With `on_failure: requeue`: how often a message is redelivered before it is rejected, from 1
-    /// to 1000.
-    #[schemars(extend("default" = 5))]
-    redeliveries: Option<Spanned<u64>>,
-    /// With `on_failure: requeue`: how long a message is held before it is requeued, from 0s to 5m.
-    #[schemars(extend("default" = "1s"))]
-    delay: Option<Spanned<config::Duration>>,
+    retry: RetryConfig<OfRabbitmq>,
+    dead_letter: Option<DeadLetterConfig<OfRabbitmq>>,
     /// The memory for messages in progress, on all workers together, from 1MiB to 64GiB. A message
     /// counts as its size plus 8KiB. The default is 64MiB, or 16KiB for each message of `prefetch`
     /// if that is more.
@@ -84,26 +83,49 @@ struct ConsumeConfig {
 /// The most messages that a broker counts (AMQP 0-9-1, `basic.qos`).
 const COUNT_MAX: u64 = 65_535;
 
-/// When a message is acknowledged.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-#[schemars(inline)]
-enum Acknowledge {
-    /// When its flow has succeeded.
-    #[default]
-    AfterSuccess,
+/// The longest that the retries of a message may take together, beside the runs of its flow: a
+/// broker takes back what was not acknowledged for 30 minutes
+/// (<https://www.rabbitmq.com/docs/consumers#acknowledgement-timeout>).
+const DELAYS_MAX: Duration = Duration::from_secs(20 * 60);
+/// The longest delay that a failure may ask for (`Retry-After`), for the same reason.
+const ASKED_MAX: Duration = Duration::from_secs(5 * 60);
+
+/// `retry:` and `dead_letter:` of a flow that takes messages of a broker.
+#[derive(Debug)]
+struct OfRabbitmq;
+
+impl RetryDefaults for OfRabbitmq {
+    const SUMMARY: &'static str = "How failed runs of the flow are retried. The message is held \
+                                   unacknowledged meanwhile.";
+    const ON: Option<(&'static [&'static str], &'static str)> = Some((
+        &["any"],
+        "The failures to retry: kinds, `4xx`, `5xx`, statuses, `any` (the default). After any \
+         other the message becomes a dead letter at once.",
+    ));
+    const TIMES: (RangeInclusive<u32>, u32, &'static str) = (
+        0..=1000,
+        5,
+        "The number of retries after the first attempt; then the message becomes a dead letter. \
+         All delays together may take 20m.",
+    );
+    const DELAY: Duration = Duration::from_secs(1);
+    const FACTOR: f64 = 2.0;
+    const DELAY_MAX: Duration = Duration::from_secs(30);
+    const DELAY_MAX_MEANING: &'static str =
+        "The longest delay. A `Retry-After` may ask for up to 5m.";
 }
 
-/// What happens to a message whose flow has failed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-#[schemars(inline)]
-enum OnFailure {
-    /// The broker drops it, or makes it a dead letter where the queue says so.
-    #[default]
-    Reject,
-    /// It goes back into the queue, a limited number of times; then it is rejected.
-    Requeue,
+impl DeadLetterPlace for OfRabbitmq {
+    const REJECT: Option<&'static str> = Some(
+        "The message is rejected without requeueing (`basic.reject`): the broker moves it to the \
+         dead-letter exchange of the queue, or drops it if there is none.",
+    );
+    const OWN: Option<OwnTarget> = Some(OwnTarget {
+        key: "queue",
+        meaning: "The name of a queue of the same broker, to which the message is published with \
+                  a publisher confirm.",
+    });
+    const REJECTS: bool = false;
 }
 
 /// A queue or a list of queues, for the schema alone.
@@ -140,12 +162,11 @@ struct Settings {
     concurrent: usize,
     prefetch: usize,
     ordered: bool,
-    on_failure: OnFailure,
-    redeliveries: u64,
-    delay: Duration,
     memory: usize,
     reply: bool,
     decode: Option<Format>,
+    /// Where messages go that fail for good, when that is a queue.
+    dead_letter_queue: Option<String>,
 }
 
 /// The source.
@@ -155,6 +176,10 @@ struct Consume {
     /// of it.
     owner: Arc<Owner>,
     settings: Arc<Settings>,
+    policy: Arc<IntakePolicy>,
+    counts: Arc<IntakeCounts>,
+    /// Whether no further message is taken, on any worker: `dead_letter: stop`.
+    halt: watch::Sender<bool>,
 }
 
 /// Whose a connection is.
@@ -164,25 +189,78 @@ struct Owner {
 }
 
 fn build(node: &Node, context: &mut SourceContext<'_>) -> Option<Arc<dyn Source>> {
-    let config: ConsumeConfig = config::decode(node, context.report)?;
+    let mut config: ConsumeConfig = config::decode(node, context.report)?;
     let before = context.report.errors();
     let name = &config.connection;
     let found = (context.connections, &mut *context.report);
     let broker = named::find::<Rabbitmq>(name, &["rabbitmq"], found);
     let queues = read_queues(node.get("queue")?, context.report);
-    let settings = config.settings(queues, context.report);
-    let broker = broker?;
+    let retry = config.retry.policy(BAD_CONSUME, context.report);
+    let span = node.get("retry").map_or(node.span, |it| it.span);
+    let delay_max = check_delays(&retry, span, context.report);
+    let dead_letter = DeadLetterConfig::read(config.dead_letter.take(), node.span, context);
+    let own = dead_letter.as_ref().and_then(|(_, own)| own.as_ref());
+    if let Some(own) = own {
+        check_dead_letter_queue(own, &queues, context.report);
+    }
+    let mut settings = config.settings(queues, context.report);
+    settings.dead_letter_queue = own.map(|name| name.value.clone());
+    let (broker, (dead_letter, _)) = (broker?, dead_letter?);
+    let policy = IntakePolicy {
+        retry,
+        dead_letter,
+        hold_max: delay_max.max(ASKED_MAX),
+    };
     (context.report.errors() == before).then(|| {
         Arc::new(Consume {
             owner: Arc::new(Owner {
                 flow: Arc::clone(context.flow),
                 broker: Arc::clone(&broker),
             }),
+            counts: IntakeCounts::of("rabbitmq", &(&broker.label, &settings.queues), context),
             broker,
             settings: Arc::new(settings),
+            policy: Arc::new(policy),
+            halt: watch::Sender::new(false),
         }) as _
     })
 }
+
+/// The longest delay. It is reported when all together take longer than a message can be held.
+fn check_delays(retry: &RetryPolicy, span: Span, report: &mut Report) -> Duration {
+    let delays = (1..=retry.times).map(|failed| retry.backoff.delay_after(failed, 0.0));
+    let (sum, longest) = delays.fold((Duration::ZERO, Duration::ZERO), |(sum, longest), delay| {
+        (sum.saturating_add(delay), longest.max(delay))
+    });
+    if sum > DELAYS_MAX {
+        let minutes = sum.as_secs().div_ceil(60);
+        let message = format!(
+            "the delays of all retries take {minutes}m together: the broker takes back messages \
+             that are not acknowledged for so long"
+        );
+        report.error(BAD_CONSUME, span, message).hint(
+            "they may take 20m; to retry for longer, store the message first (step `store`), and \
+             retry in a flow `from: store`",
+        );
+    }
+    longest
+}
+
+fn check_dead_letter_queue(name: &Spanned<String>, queues: &[String], report: &mut Report) {
+    if !is_queue(&name.value) {
+        report
+            .error(BAD_CONSUME, name.span, NO_QUEUE)
+            .hint(NO_QUEUE_HINT);
+    } else if queues.contains(&name.value) {
+        let message = "dead letters would go into a queue that is consumed here";
+        report
+            .error(BAD_CONSUME, name.span, message)
+            .hint("name another queue");
+    }
+}
+
+const NO_QUEUE: &str = "this is no name of a queue";
+const NO_QUEUE_HINT: &str = "a name has 1 to 255 bytes and no control characters";
 
 fn read_queues(node: &Node, report: &mut Report) -> Vec<String> {
     let nodes = match node.as_sequence() {
@@ -194,8 +272,8 @@ fn read_queues(node: &Node, report: &mut Report) -> Vec<String> {
         let name = node.as_str().unwrap_or_default();
         if !is_queue(name) {
             report
-                .error(BAD_CONSUME, node.span, "this is no name of a queue")
-                .hint("a name has 1 to 255 bytes and no control characters");
+                .error(BAD_CONSUME, node.span, NO_QUEUE)
+                .hint(NO_QUEUE_HINT);
         }
         if queues.iter().any(|known| known == name) {
             report.error(BAD_CONSUME, node.span, "the queue is there twice");
@@ -208,51 +286,29 @@ fn read_queues(node: &Node, report: &mut Report) -> Vec<String> {
 impl ConsumeConfig {
     /// Checks everything. Every problem goes into the report.
     fn settings(&self, queues: Vec<String>, report: &mut Report) -> Settings {
-        let mut idle = |name: &str, span: Span, why: &str, hint: &str| {
-            let message = format!("`{name}` has no effect: {why}");
-            report
-                .error(BAD_CONSUME, span, message)
-                .hint(hint.to_owned());
-        };
-        let hint = "leave it out, or write `on_failure: requeue`";
-        if self.on_failure != OnFailure::Requeue {
-            let why = "what fails is rejected";
-            if let Some(redeliveries) = &self.redeliveries {
-                idle("redeliveries", redeliveries.span, why, hint);
-            }
-            if let Some(delay) = &self.delay {
-                idle("delay", delay.span, why, hint);
-            }
-        }
         for (name, count) in [
             ("concurrent", &self.concurrent),
             ("prefetch", &self.prefetch),
         ] {
             if let Some(count) = count.as_ref().filter(|_| self.ordered) {
-                let why = "with `ordered` one message is under way";
-                idle(name, count.span, why, "leave one of both out");
+                let message =
+                    format!("`{name}` has no effect: with `ordered` one message is under way");
+                report
+                    .error(BAD_CONSUME, count.span, message)
+                    .hint("leave one of both out");
             }
         }
         let (concurrent, prefetch) = self.counts(report);
         let messages = prefetch.saturating_mul(queues.len());
-        let minutes = Duration::from_secs(300);
-        let second = Duration::from_secs(1);
         Settings {
             queues,
             concurrent,
             prefetch,
             ordered: self.ordered,
-            on_failure: self.on_failure,
-            redeliveries: bounds::count(self.redeliveries.as_ref(), 5, 1..=1000, report),
-            delay: bounds::time(
-                self.delay.as_ref(),
-                second,
-                Duration::ZERO..=minutes,
-                report,
-            ),
             memory: read_memory(self.memory.as_ref(), messages, report),
             reply: self.reply,
             decode: self.decode,
+            dead_letter_queue: None,
         }
     }
 

@@ -1,28 +1,30 @@
-//! The source of a channel. The server keeps nothing for it: each message starts the flow at most
-//! once, and those that come while there is no connection are lost.
+//! The source of a channel. The server keeps nothing for it: messages that come while there is no
+//! connection are lost. One that has come starts the flow, and is a dead letter if that fails.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
 use component::content::Format;
 use component::handler::{LocalFuture, Services, within};
+use component::intake::{Incoming, Settlement};
 use component::resilience::Backoff;
-use component::source::{Source, Started, has_succeeded};
+use component::source::{Source, Started};
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
-use message::Fault;
-use message::memory::{FREE, Intake, Reservation};
+use message::memory::{self, FREE, Reservation};
+use message::{Fault, Request};
 use redis::Msg;
 use redis::aio::PubSubStream;
 
 use super::connection::Redis;
-use super::delivery::{self, Counts, count};
+use super::delivery::{self, Counts, Intakes, Rules, count};
 use super::failure;
 use super::link::link;
 use super::source::ChannelSettings;
@@ -33,11 +35,14 @@ const PING: Duration = Duration::from_secs(10);
 const BACKOFF: Backoff = Backoff::doubling(Duration::from_millis(100), Duration::from_secs(15));
 /// The most bytes of messages that wait.
 const WAITING_MAX: usize = 64 << 20;
+/// How long a source that ends waits for dead letters that cannot be kept.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The source.
 pub(super) struct ChannelSource {
     pub server: Arc<Redis>,
     pub settings: ChannelSettings,
+    pub rules: Rules,
     pub state: Arc<Counts>,
 }
 
@@ -53,8 +58,13 @@ impl Source for ChannelSource {
             flow,
             services,
             waiting: VecDeque::new(),
-            intake: Intake::default(),
-            small: Rc::default(),
+            memory: memory::Intake::default(),
+            shared: Rc::new(Shared {
+                intakes: Intakes::new(flow, &self.rules),
+                small: Cell::new(0),
+                is_stopping: Cell::new(false),
+                lost: Cell::new(0),
+            }),
             bytes: 0,
             running: FuturesUnordered::new(),
             is_full: false,
@@ -73,14 +83,58 @@ struct Work<'a> {
     flow: &'a Arc<dyn Started>,
     services: &'a dyn Services,
     waiting: VecDeque<(Msg, Option<Reservation>)>,
-    /// Room in the budget of memory, and the bytes of small messages that have it together.
-    intake: Intake,
-    small: Rc<Cell<usize>>,
+    /// Room in the budget of memory.
+    memory: memory::Intake,
+    shared: Rc<Shared>,
     /// Of those that wait.
     bytes: usize,
     running: FuturesUnordered<LocalFuture<'a, ()>>,
     /// Whether messages are being lost now.
     is_full: bool,
+}
+
+/// What all messages of the source share.
+struct Shared {
+    intakes: Intakes,
+    /// The bytes of small messages, which have room together.
+    small: Cell<usize>,
+    /// Whether the source has been told to end.
+    is_stopping: Cell<bool>,
+    /// How many messages were lost because the source ended.
+    lost: Cell<usize>,
+}
+
+/// A message and its flow.
+struct Delivery<'a> {
+    settings: &'a ChannelSettings,
+    channel: String,
+    /// All runs of the flow and the dead letter share it.
+    body: Bytes,
+    /// How often the flow has been run.
+    runs: u32,
+}
+
+impl Incoming for Delivery<'_> {
+    /// Messages have no ids: this is the channel's name.
+    fn id(&self) -> String {
+        self.channel.clone()
+    }
+
+    fn request(&mut self, attempt: u32) -> Result<Request, Fault> {
+        self.runs = attempt;
+        Ok(self.letter(attempt))
+    }
+
+    /// All runs have failed when it is asked for another one.
+    fn failed_before(&self) -> u32 {
+        self.runs
+    }
+
+    fn letter(&mut self, _: u32) -> Request {
+        let parameters = [("channel", self.channel.as_str())];
+        let (body, decode) = (self.body.clone(), self.settings.decode);
+        delivery::request(&self.channel, body, decode, &parameters)
+    }
 }
 
 /// Why the source goes on.
@@ -95,6 +149,21 @@ enum Event {
 
 impl<'a> Work<'a> {
     async fn run(mut self, mut stop: LocalFuture<'static, ()>) {
+        if self.take_until_over(&mut stop).await {
+            return self.finish().await;
+        }
+        // `dead_letter: stop`.
+        let lost = &self.shared.lost;
+        lost.set(lost.get() + self.waiting.len());
+        self.waiting.clear();
+        while self.running.next().await.is_some() {}
+        self.report_lost();
+        stop.await
+    }
+
+    /// Runs the flow on messages until the source has to end: `true` when it has been told to,
+    /// `false` when a message has met `dead_letter: stop`.
+    async fn take_until_over(&mut self, stop: &mut LocalFuture<'static, ()>) -> bool {
         let failures = Cell::new(0);
         let mut connecting = Some(connect(self.source, self.services, &failures));
         let mut messages: Option<(PubSubStream, LocalFuture<'a, Fault>)> = None;
@@ -125,7 +194,7 @@ impl<'a> Work<'a> {
             })
             .await;
             match event {
-                Event::Stop => break,
+                Event::Stop => return true,
                 Event::Message(message) => self.take(message),
                 Event::Ended(fault) => {
                     messages = None;
@@ -134,14 +203,55 @@ impl<'a> Work<'a> {
                 }
                 Event::Room => {}
             }
+            if self.shared.intakes.is_over() {
+                return false;
+            }
             self.fill();
         }
-        // What has come is run to its end; the server does not keep it for us.
-        drop((connecting, messages));
+    }
+
+    /// Runs the flow on what has come and not been run; the server does not keep it for us.
+    /// Messages that wait to be tried again are tried once more.
+    async fn finish(&mut self) {
+        self.shared.is_stopping.set(true);
+        self.shared.intakes.usual.stop();
         self.fill();
-        while self.running.next().await.is_some() {
+        let mut patience = self.services.sleep(PATIENCE);
+        loop {
+            let ended = poll_fn(|context| {
+                if patience.as_mut().poll(context).is_ready() {
+                    let intake = &self.shared.intakes.once;
+                    if intake.is_blocked() {
+                        intake.stop();
+                    }
+                    patience = self.services.sleep(PATIENCE);
+                    context.waker().wake_by_ref();
+                }
+                self.running.poll_next_unpin(context)
+            });
+            if ended.await.is_none() {
+                return self.report_lost();
+            }
             self.fill();
         }
+    }
+
+    fn report_lost(&self) {
+        let lost = self.shared.lost.take();
+        if lost == 0 {
+            return;
+        }
+        self.source
+            .state
+            .dropped
+            .fetch_add(lost as u64, Ordering::Relaxed);
+        tracing::warn!(
+            target: "redis",
+            flow = &**self.flow.name(),
+            connection = self.source.server.name,
+            lost,
+            "messages of a channel are lost: the source has ended before they were settled"
+        );
     }
 
     /// Keeps a message until there is room for its flow.
@@ -166,7 +276,7 @@ impl<'a> Work<'a> {
                 target: "redis",
                 flow = &**self.flow.name(),
                 connection = self.source.server.name,
-                memory = self.intake.is_waiting(),
+                memory = self.memory.is_waiting(),
                 "messages of a channel are lost: too many are waiting, or there is no memory \
                  (limits.body_memory)"
             );
@@ -177,29 +287,29 @@ impl<'a> Work<'a> {
     /// Room for a message, if there is any.
     fn room(&mut self, size: usize) -> Option<Option<Reservation>> {
         if size > FREE {
-            return self.intake.take(size as u64).ok();
+            return self.memory.take(size as u64).ok();
         }
-        let small = self.small.get() + size;
-        self.intake.cover(small).ok()?;
-        self.small.set(small);
+        let small = self.shared.small.get() + size;
+        self.memory.cover(small).ok()?;
+        self.shared.small.set(small);
         Some(None)
     }
 
     /// Starts flows while there is room.
     fn fill(&mut self) {
         while self.running.len() < self.source.settings.concurrent {
-            self.intake.uncover(self.small.get());
+            self.memory.uncover(self.shared.small.get());
             let Some((message, room)) = self.waiting.pop_front() else {
                 return;
             };
             let size = message.get_payload_bytes().len();
             self.bytes -= size;
-            let (source, flow, services) = (self.source, self.flow, self.services);
-            let small = room.is_none().then(|| Rc::clone(&self.small));
+            let (source, services, shared) = (self.source, self.services, Rc::clone(&self.shared));
             self.running.push(Box::pin(async move {
-                source.process((message, room), flow, services).await;
-                if let Some(small) = small {
-                    small.set(small.get() - size);
+                let is_small = room.is_none();
+                source.process((message, room), &shared, services).await;
+                if is_small {
+                    shared.small.set(shared.small.get() - size);
                 }
             }));
         }
@@ -286,22 +396,31 @@ impl ChannelSource {
     async fn process(
         &self,
         (message, room): (Msg, Option<Reservation>),
-        flow: &Arc<dyn Started>,
+        shared: &Shared,
         services: &dyn Services,
     ) {
         let channel = message.get_channel_name().to_owned();
         let body = message.get_payload_bytes().to_vec();
         drop(message);
-        let body = match room {
-            Some(room) => room.hold(body),
-            None => Bytes::from(body),
+        let mut delivery = Delivery {
+            settings: &self.settings,
+            channel,
+            body: match room {
+                Some(room) => room.hold(body),
+                None => Bytes::from(body),
+            },
+            runs: 0,
         };
-        let parameters = [("channel", channel.as_str())];
-        let request = delivery::request(&channel, body, self.settings.decode, &parameters);
-        let result = flow.start(request, services).await;
-        count(match has_succeeded(&result) {
-            true => &self.state.done,
-            false => &self.state.failed,
-        });
+        let intakes = &shared.intakes;
+        let mut processed = intakes.usual.process(&mut delivery, services).await;
+        let is_lost = |settlement: &Settlement| *settlement != Settlement::Acknowledge;
+        // It has not run, or waited for its next run, when the source was told to end.
+        let may_run = processed.result.is_none() && shared.is_stopping.get();
+        if is_lost(&processed.settlement) && may_run {
+            processed = intakes.once.process(&mut delivery, services).await;
+        }
+        if is_lost(&processed.settlement) {
+            shared.lost.set(shared.lost.get() + 1);
+        }
     }
 }

@@ -1,4 +1,5 @@
-//! What streams and channels share: the message that starts a flow, and what is counted.
+//! What streams and channels share: the message that starts a flow, what becomes of it, and what is
+//! counted.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -6,17 +7,70 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use component::content::Format;
-use component::source::SourceContext;
+use component::intake::{Intake, IntakeCounts, IntakePolicy};
+use component::source::{SourceContext, Started};
 use component::state::{Measure, State, StateKey};
 use message::{Body, Headers, Request};
 
-/// What is counted.
+/// What becomes of messages, for all workers.
+pub(super) struct Rules {
+    policy: Arc<IntakePolicy>,
+    /// The same without retries.
+    once: Arc<IntakePolicy>,
+    counts: Arc<IntakeCounts>,
+}
+
+impl Rules {
+    /// `key` tells the source from others of its flow's past.
+    pub fn new(policy: IntakePolicy, key: &impl Debug, context: &SourceContext<'_>) -> Self {
+        let mut once = policy.clone();
+        once.retry.times = 0;
+        Self {
+            policy: Arc::new(policy),
+            once: Arc::new(once),
+            counts: IntakeCounts::of("redis", key, context),
+        }
+    }
+}
+
+/// What runs the flow on messages, on one worker.
+pub(super) struct Intakes {
+    /// Retries as the file says.
+    pub usual: Intake,
+    /// Retries nothing: for messages that no retry helps, and those that cannot wait for one.
+    pub once: Intake,
+}
+
+impl Intakes {
+    pub fn new(flow: &Arc<dyn Started>, rules: &Rules) -> Self {
+        Self {
+            usual: Intake::new(flow, &rules.policy, &rules.counts),
+            once: Intake::new(flow, &rules.once, &rules.counts),
+        }
+    }
+
+    /// Has no further run of the flow begin.
+    pub fn stop(&self) {
+        self.usual.stop();
+        self.once.stop();
+    }
+
+    /// Whether no further run of the flow begins: the source has to end, or `dead_letter: stop`
+    /// has been met.
+    pub fn is_over(&self) -> bool {
+        self.usual.is_over() || self.once.is_over()
+    }
+
+    /// Whether a dead letter cannot be kept at the moment.
+    pub fn is_blocked(&self) -> bool {
+        self.usual.is_blocked() || self.once.is_blocked()
+    }
+}
+
+/// What is counted besides what becomes of messages.
 #[derive(Default)]
 pub(super) struct Counts {
-    pub done: AtomicU64,
-    pub failed: AtomicU64,
     pub dropped: AtomicU64,
-    pub dead: AtomicU64,
     pub errors: AtomicU64,
 }
 
@@ -40,24 +94,10 @@ impl State for Counts {
     fn measures(&self, _: Instant) -> Vec<Measure> {
         vec![
             Measure::count(
-                "redis_done_total",
-                "Messages of Redis whose flow has succeeded.",
-                &self.done,
-            ),
-            Measure::count(
-                "redis_failed_total",
-                "Messages of Redis whose flow has failed or replied with a status from 400 on.",
-                &self.failed,
-            ),
-            Measure::count(
                 "redis_dropped_total",
-                "Messages of Redis channels that were lost because too many were waiting.",
+                "Messages of Redis channels that were lost: too many were waiting, or the source \
+                 has ended.",
                 &self.dropped,
-            ),
-            Measure::count(
-                "redis_dead_letters_total",
-                "Entries of Redis streams that were moved away after too many tries.",
-                &self.dead,
             ),
             Measure::count(
                 "redis_errors_total",

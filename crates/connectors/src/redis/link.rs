@@ -133,21 +133,6 @@ impl Link {
         result
     }
 
-    /// Gives several commands that the server does as one.
-    pub async fn all(
-        &self,
-        commands: &redis::Pipeline,
-        services: &dyn Services,
-    ) -> Result<(), Fault> {
-        let live = self.live(services).await?;
-        let mut connection = live.connection.clone();
-        let asked = commands.exec_async(&mut connection);
-        let result = within(self.server.timeout, services, asked).await;
-        let result = live.result(result);
-        self.look_at(&live);
-        result
-    }
-
     /// Forgets a connection that is of no use any more. Others that wait on it go on waiting.
     fn look_at(&self, used: &Rc<Live>) {
         let mut live = self.live.borrow_mut();

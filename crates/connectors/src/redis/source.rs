@@ -1,10 +1,13 @@
 //! `redis` as a source: the entries of a stream, read by a group of consumers, or the messages of a
 //! channel.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
 use component::content::Format;
+use component::intake::{DeadLetterConfig, DeadLetterPlace, IntakePolicy, OwnTarget};
+use component::resilience::{RetryConfig, RetryDefaults};
 use component::source::{Source, SourceContext, SourceDefinition};
 use config::{Node, Report, Span, Spanned};
 use schemars::JsonSchema;
@@ -28,23 +31,17 @@ const NAME_MAX: usize = 1024;
 const HOUR: Duration = Duration::from_secs(3600);
 
 /// The keys that mean something for streams, and those for channels.
-const OF_STREAM: [&str; 9] = [
-    "group",
-    "consumer",
-    "start",
-    "batch",
-    "idle",
-    "on_failure",
-    "dead_letter",
-    "deliveries",
-    "field",
-];
+const OF_STREAM: [&str; 6] = ["group", "consumer", "start", "batch", "idle", "field"];
 const OF_CHANNEL: [&str; 1] = ["buffer"];
 
 /// What is read, with one of `stream`, `channel` and `pattern`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[schemars(extend("x-renamed" = { "parallel": "concurrent" }))]
+#[schemars(extend("x-renamed" = {
+    "parallel": "concurrent",
+    "on_failure": "dead_letter",
+    "deliveries": "retry"
+}))]
 struct SourceConfig {
     /// The connection: a `redis` one of `use:`.
     connection: Spanned<String>,
@@ -65,15 +62,14 @@ struct SourceConfig {
     start: Option<Spanned<Start>>,
     /// The number of entries to read at a time, from 1 to 1000. The default is 16.
     batch: Option<Spanned<u64>>,
-    /// How long an entry stays pending, because its consumer has not acknowledged it or its flow
-    /// has failed, before it is claimed; from 100ms to 1d. The default is 1m.
+    /// How long an entry stays pending with a consumer that is gone before another one claims it,
+    /// from 100ms to 1d. The default is 1m.
     idle: Option<Spanned<config::Duration>>,
-    /// What happens to an entry whose flow has failed. The default is `leave`.
-    on_failure: Option<Spanned<OnFailureConfig>>,
-    /// With `on_failure: dead-letter`: the stream that entries are moved to.
-    dead_letter: Option<Spanned<String>>,
-    /// With `on_failure: dead-letter`: the number of attempts, from 1 to 1000. The default is 5.
-    deliveries: Option<Spanned<u64>>,
+    /// How failed runs of the flow are retried. Messages of a channel are retried only where this
+    /// is written.
+    #[serde(default)]
+    retry: RetryConfig<OfRedis>,
+    dead_letter: Option<DeadLetterConfig<OfRedis>>,
     /// The field of an entry that becomes the body. Without it the body is an object of all fields.
     field: Option<Spanned<String>>,
     /// The number of messages that may wait while flows are busy, from 1 to 1000000; further ones
@@ -98,28 +94,36 @@ pub enum Start {
     All,
 }
 
-/// What becomes of an entry whose flow has failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-#[schemars(inline)]
-enum OnFailureConfig {
-    /// It is tried again after `idle`, for ever.
-    Leave,
-    /// It is acknowledged like one whose flow has succeeded.
-    Ack,
-    /// It is tried again after `idle`, and moved to another stream when that has failed too often.
-    DeadLetter,
+/// `retry:` and `dead_letter:` of a flow that takes entries of a stream or messages of a channel.
+#[derive(Debug)]
+struct OfRedis;
+
+impl RetryDefaults for OfRedis {
+    const SUMMARY: &'static str = "How failed runs of the flow are retried.";
+    const ON: Option<(&'static [&'static str], &'static str)> = Some((
+        &["any"],
+        "The failures to retry: kinds, `4xx`, `5xx`, statuses, `any` (the default). After any \
+         other the message becomes a dead letter at once.",
+    ));
+    const TIMES: (RangeInclusive<u32>, u32, &'static str) = (
+        0..=1_000_000,
+        20,
+        "The number of retries after the first attempt; then the message becomes a dead letter.",
+    );
+    const DELAY: Duration = Duration::from_secs(1);
+    const FACTOR: f64 = 2.0;
+    const DELAY_MAX: Duration = Duration::from_secs(300);
+    const DELAY_MAX_MEANING: &'static str = "The longest delay. A `Retry-After` may ask for more.";
 }
 
-/// What becomes of an entry whose flow has failed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum OnFailure {
-    /// It is tried again, for ever.
-    Leave,
-    /// It is acknowledged.
-    Acknowledge,
-    /// It is moved to this stream after so many tries.
-    Move(String, u64),
+impl DeadLetterPlace for OfRedis {
+    const REJECT: Option<&'static str> = None;
+    const OWN: Option<OwnTarget> = Some(OwnTarget {
+        key: "stream",
+        meaning: "The name of a stream of the same server, for entries of streams. The entry is \
+                  added to it, then acknowledged.",
+    });
+    const REJECTS: bool = false;
 }
 
 /// How a stream is read.
@@ -139,8 +143,9 @@ pub struct StreamSettings {
     pub concurrent: usize,
     /// After which time an entry is taken over.
     pub idle: Duration,
-    /// What becomes of an entry whose flow has failed.
-    pub on_failure: OnFailure,
+    /// The stream that entries are moved to whose flow fails for good; none when they are kept
+    /// elsewhere or not at all.
+    pub dead_letters: Option<String>,
     /// The field that is the body.
     pub field: Option<String>,
     /// How the body is read.
@@ -169,50 +174,86 @@ enum Settings {
 }
 
 fn build(node: &Node, context: &mut SourceContext<'_>) -> Option<Arc<dyn Source>> {
-    let config: SourceConfig = config::decode(node, context.report)?;
-    let before = context.report.diagnostics().len();
+    let config = config::decode::<SourceConfig>(node, context.report);
+    let Some(mut config) = config else {
+        explain_dead_letter(node, context.report);
+        return None;
+    };
+    let before = context.report.errors();
     let connections = context.connections;
     let server = named::find::<Redis>(
         &config.connection,
         &["redis"],
         (connections, &mut *context.report),
     );
+    let policy = config.policy(node, context);
     let settings = config.settings(node, context.report);
-    let (server, settings) = (server?, settings?);
-    if context.report.diagnostics().len() > before {
+    let (server, (policy, dead_letters), mut settings) = (server?, policy?, settings?);
+    if context.report.errors() > before {
         return None;
     }
-    Some(source(server, settings, context))
+    if let Settings::Stream(settings) = &mut settings {
+        settings.dead_letters = dead_letters;
+    }
+    Some(source(server, settings, policy, context))
+}
+
+/// `dead_letter: NAME` used to name a stream: says how that is written now.
+fn explain_dead_letter(node: &Node, report: &mut Report) {
+    let Some(node) = node.get("dead_letter") else {
+        return;
+    };
+    if let Some(name) = node.as_str()
+        && !matches!(name, "drop" | "stop")
+    {
+        report.retain(|problem| problem.span() != Some(node.span));
+        let message = "`dead_letter` says whether it names a stream or a store";
+        let hint = format!(
+            "write `{{ stream: {0} }}`, `{{ store: {0} }}`, `drop` or `stop`",
+            name.escape_debug()
+        );
+        refuse(node.span, message, hint, report);
+    }
 }
 
 #[cfg(feature = "redis")]
 fn source(
     server: Arc<Redis>,
     settings: Settings,
+    policy: IntakePolicy,
     context: &mut SourceContext<'_>,
 ) -> Arc<dyn Source> {
+    use super::delivery::{Rules, state};
     match settings {
         Settings::Stream(settings) => {
-            let state = super::delivery::state(&settings, context);
+            let key = (&server.name, &settings.stream, &settings.group);
             Arc::new(super::stream::StreamSource {
+                rules: Rules::new(policy, &key, context),
+                state: state(&settings, context),
+                is_halted: false.into(),
                 server,
                 settings,
-                state,
             })
         }
         Settings::Channel(settings) => {
-            let state = super::delivery::state(&settings, context);
+            let key = (&server.name, &settings.name, settings.is_pattern);
             Arc::new(super::channel::ChannelSource {
+                rules: Rules::new(policy, &key, context),
+                state: state(&settings, context),
                 server,
                 settings,
-                state,
             })
         }
     }
 }
 
 #[cfg(not(feature = "redis"))]
-fn source(_: Arc<Redis>, settings: Settings, _: &mut SourceContext<'_>) -> Arc<dyn Source> {
+fn source(
+    _: Arc<Redis>,
+    settings: Settings,
+    _: IntakePolicy,
+    _: &mut SourceContext<'_>,
+) -> Arc<dyn Source> {
     /// A flow that has it is checked and tested, and refused before it runs.
     struct Missing(Format);
     impl Source for Missing {
@@ -296,7 +337,6 @@ impl SourceConfig {
         let times = Duration::from_millis(100)..=24 * HOUR;
         let minute = Duration::from_secs(60);
         let idle = bounds::time(self.idle.as_ref(), minute, times, report);
-        let on_failure = self.on_failure(&stream, node, report);
         Some(StreamSettings {
             stream,
             group: group?,
@@ -308,42 +348,51 @@ impl SourceConfig {
             batch: bounds::count(self.batch.as_ref(), 16, 1..=1000, report),
             concurrent,
             idle,
-            on_failure: on_failure?,
+            // Known when the policy has been read.
+            dead_letters: None,
             field: self.field.as_ref().map(|it| it.value.clone()),
             decode,
         })
     }
 
-    fn on_failure(&self, stream: &str, node: &Node, report: &mut Report) -> Option<OnFailure> {
-        let chosen = self.on_failure.as_ref().map(|it| it.value);
-        if chosen != Some(OnFailureConfig::DeadLetter) {
-            let spans = [
-                self.dead_letter.as_ref().map(|it| it.span),
-                self.deliveries.as_ref().map(|it| it.span),
-            ];
-            for span in spans.into_iter().flatten() {
-                let message = "this has an effect with `on_failure: dead-letter` alone";
-                refuse(span, message, "write that too, or leave it out", report);
+    /// What becomes of messages whose flow fails, and the stream that they are moved to if so.
+    fn policy(
+        &mut self,
+        node: &Node,
+        context: &mut SourceContext<'_>,
+    ) -> Option<(IntakePolicy, Option<String>)> {
+        let is_channel = self.channel.is_some() || self.pattern.is_some();
+        let mut retry = self.retry.policy(BAD_REDIS_SOURCE, context.report);
+        if is_channel && node.get("retry").is_none() {
+            retry.times = 0;
+        }
+        let dead_letter = self.dead_letter.take();
+        let (dead_letter, target) = DeadLetterConfig::read(dead_letter, node.span, context)?;
+        let report = &mut *context.report;
+        if let Some(name) = &target {
+            if is_channel {
+                let message = "messages of a channel are not moved to a stream";
+                let hint = "keep them in a store: `dead_letter: { store: NAME }`";
+                refuse(name.span, message, hint, report);
+            }
+            let stream = self.stream.as_ref();
+            if stream.is_some_and(|stream| stream.value == name.value) {
+                let message = "the stream for dead letters is the one that is read";
+                refuse(name.span, message, "name another one", report);
             }
         }
-        match chosen {
-            None | Some(OnFailureConfig::Leave) => Some(OnFailure::Leave),
-            Some(OnFailureConfig::Ack) => Some(OnFailure::Acknowledge),
-            Some(OnFailureConfig::DeadLetter) => {
-                let Some(target) = &self.dead_letter else {
-                    let message = "`on_failure: dead-letter` needs a stream";
-                    refuse(node.span, message, "write `dead_letter: NAME`", report);
-                    return None;
-                };
-                let name = read_name(target, report)?;
-                if name == stream {
-                    let message = "the stream for dead letters is the one that is read";
-                    refuse(target.span, message, "name another one", report);
-                }
-                let tries = bounds::count(self.deliveries.as_ref(), 5, 1..=1000, report);
-                Some(OnFailure::Move(name, tries))
-            }
-        }
+        let target = match &target {
+            Some(name) => Some(read_name(name, report)?),
+            None => None,
+        };
+        let policy = IntakePolicy {
+            retry,
+            dead_letter,
+            // An entry is kept from other consumers for as long as it waits here; the server has
+            // no delay for one that is put back.
+            hold_max: Duration::MAX,
+        };
+        Some((policy, target))
     }
 }
 
@@ -375,3 +424,6 @@ fn check_keys(is_stream: bool, node: &Node, report: &mut Report) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,33 +1,34 @@
 //! The source of a stream, read by a group of consumers: each worker is one of them. An entry is
-//! acknowledged when its flow has succeeded, so a crash loses none: the server gives it again to
-//! the same consumer, or to another one that claims it after a while.
+//! acknowledged when its flow has succeeded or it is a dead letter, so a crash loses none: the
+//! server gives it again to the same consumer, or to another one that claims it after a while.
 
 mod entry;
 mod group;
-mod intake;
+mod held;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashSet, VecDeque};
 use std::future::poll_fn;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
 use component::content::Format;
 use component::handler::{LocalFuture, Services};
+use component::intake::{Intake, Settlement};
 use component::resilience::Backoff;
-use component::source::{Source, Started, failure};
+use component::source::{Source, Started};
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
-use message::Fault;
-use message::memory::Intake;
+use message::{Fault, memory};
 
-use self::entry::Entry;
+use self::entry::{Delivery, Entry};
 use self::group::{Claimed, Group};
-use self::intake::{Held, Taken};
+use self::held::{Held, Taken};
 use super::connection::Redis;
-use super::delivery::{Counts, count};
-use super::source::{OnFailure, StreamSettings};
+use super::delivery::{Counts, Intakes, Rules, count};
+use super::source::StreamSettings;
 
 /// The time from one try to the next: first and longest.
 const BACKOFF: Backoff = Backoff::doubling(Duration::from_millis(100), Duration::from_secs(15));
@@ -36,7 +37,10 @@ const BACKOFF: Backoff = Backoff::doubling(Duration::from_millis(100), Duration:
 pub(super) struct StreamSource {
     pub server: Arc<Redis>,
     pub settings: StreamSettings,
+    pub rules: Rules,
     pub state: Arc<Counts>,
+    /// Whether an entry has met `dead_letter: stop`: no worker takes further ones.
+    pub is_halted: AtomicBool,
 }
 
 impl Source for StreamSource {
@@ -60,10 +64,10 @@ impl Source for StreamSource {
                 taken: RefCell::default(),
                 is_searching: Cell::new(false),
                 lapses: Cell::new(0),
-                intake: RefCell::default(),
+                memory: RefCell::default(),
                 small: Cell::new(0),
                 parked: Cell::new(0),
-                stopping: Cell::new(false),
+                intakes: Intakes::new(flow, &self.rules),
             };
             worker.run(concurrent, stop).await;
         })
@@ -94,11 +98,11 @@ struct Worker<'a> {
     /// How often in a row entries could not be kept or claimed.
     lapses: Cell<u32>,
     /// Room in the budget of memory, and the bytes of small entries that have it together.
-    intake: RefCell<Intake>,
+    memory: RefCell<memory::Intake>,
     small: Cell<usize>,
     /// How many entries wait for room.
     parked: Cell<usize>,
-    stopping: Cell<bool>,
+    intakes: Intakes,
 }
 
 /// Why the worker goes on.
@@ -118,7 +122,7 @@ impl Worker<'_> {
         let mut waiting: VecDeque<Taken> = VecDeque::new();
         let mut running: FuturesUnordered<LocalFuture<'_, ()>> = FuturesUnordered::new();
         loop {
-            let has_room = self.parked.get() == 0 && waiting.is_empty() && running.len() < most;
+            let has_room = self.takes_more() && waiting.is_empty() && running.len() < most;
             if has_room && reading.is_none() {
                 reading = Some(Box::pin(self.read()));
             }
@@ -164,7 +168,16 @@ impl Worker<'_> {
         }
         // What only waits stays with the server, which gives it again.
         drop((reading, claiming));
-        self.stopping.set(true);
+        self.intakes.stop();
+        self.finish(running, keeping).await;
+    }
+
+    /// Waits for flows that run. Their entries stay known to be in work.
+    async fn finish<'w>(
+        &'w self,
+        mut running: FuturesUnordered<LocalFuture<'w, ()>>,
+        mut keeping: LocalFuture<'w, ()>,
+    ) {
         loop {
             let event = poll_fn(|context| {
                 if let Poll::Ready(ended) = running.poll_next_unpin(context) {
@@ -182,8 +195,29 @@ impl Worker<'_> {
         }
     }
 
+    /// Whether further entries may be taken, if there is a place for them.
+    fn takes_more(&self) -> bool {
+        !self.is_halted() && self.parked.get() == 0 && !self.intakes.is_blocked()
+    }
+
+    /// Whether an entry has met `dead_letter: stop`, here or on another worker. It is not asked
+    /// when the source has to end.
+    fn is_halted(&self) -> bool {
+        let is_halted = &self.source.is_halted;
+        if self.intakes.is_over() {
+            is_halted.store(true, Ordering::Relaxed);
+        } else if is_halted.load(Ordering::Relaxed) {
+            self.intakes.stop();
+        }
+        self.intakes.is_over()
+    }
+
     /// Puts those that are not here yet behind those that wait.
     fn take(&self, entries: Vec<Entry>, waiting: &mut VecDeque<Taken>) {
+        if self.is_halted() {
+            // They stay with the server, like all that come later.
+            return;
+        }
         let mut largest = 0;
         for entry in entries {
             if self.taken.borrow_mut().insert(entry.id.clone()) {
@@ -255,105 +289,108 @@ impl Worker<'_> {
 
     /// Runs the flow on an entry and tells the server what became of it.
     async fn process(&self, taken: Taken) {
-        let Some(Taken { mut entry, held }) = self.until_held(taken).await else {
+        let Some((entry, mut held)) = self.until_held(taken).await else {
             return;
         };
-        self.process_held(&mut entry, &held).await;
-        self.release(&entry, held);
+        let id = entry.id.clone();
+        self.deliver(entry, &mut held).await;
+        self.release(&id, held);
     }
 
-    async fn process_held(&self, entry: &mut Entry, held: &Held) {
-        let settings = &self.source.settings;
-        if let OnFailure::Move(target, most) = &settings.on_failure
-            && entry.is_claimed
-        {
-            // One that ends the process each time must not do so for ever.
-            let tries = self.until_done(|| self.group.deliveries(&entry.id)).await;
-            if tries.is_some_and(|tries| tries > *most) {
-                let why = "it was given too often without an answer";
-                return self.bury(entry, target, (why, *most)).await;
-            }
-        }
-        let failure = self.run_flow(entry, held).await;
-        count(match failure {
-            None => &self.source.state.done,
-            Some(_) => &self.source.state.failed,
-        });
-        match (failure, &settings.on_failure) {
-            (None, _) | (Some(_), OnFailure::Acknowledge) => {
-                self.until_done(|| self.group.acknowledge(std::slice::from_ref(&entry.id)))
-                    .await;
-            }
-            (Some(_), OnFailure::Leave) => {}
-            (Some(why), OnFailure::Move(target, most)) => {
-                let tries = self.until_done(|| self.group.deliveries(&entry.id)).await;
-                if let Some(tries) = tries.filter(|tries| tries >= most) {
-                    self.bury(entry, target, (&why, tries)).await;
-                }
-            }
-        }
-    }
-
-    /// Why the flow has not succeeded with an entry, if it has not.
-    async fn run_flow(&self, entry: &mut Entry, held: &Held) -> Option<String> {
-        let room = match held {
-            Held::Small(_) => None,
-            Held::Large(room) => room.borrow_mut().take(),
-            Held::Never => return Some(self.too_large(entry)),
-            // It has been waited for.
-            Held::Not(_) => return Some("there is no memory left for the entry".to_owned()),
+    async fn deliver(&self, entry: Entry, held: &mut Held) {
+        let Some(delivered_before) = self.delivered_before(&entry).await else {
+            return;
         };
-        let settings = &self.source.settings;
-        let request = entry.request(settings, room);
-        if !matches!(settings.on_failure, OnFailure::Move(..)) {
-            entry.fields = Vec::new();
+        let (intake, room) = match held {
+            Held::Small(_) => (&self.intakes.usual, Ok(None)),
+            Held::Large(room) => (&self.intakes.usual, Ok(room.take())),
+            // It would be in memory without room for as long as it is retried.
+            Held::Never => (&self.intakes.once, Err(self.too_large(&entry))),
+        };
+        let mut delivery = Delivery {
+            settings: &self.source.settings,
+            entry,
+            delivered_before,
+            room,
+            body: None,
+        };
+        let processed = intake.process(&mut delivery, self.services).await;
+        match processed.settlement {
+            Settlement::Acknowledge => self.acknowledge(&delivery.entry).await,
+            Settlement::Reject { reason, failed } => {
+                self.bury(&delivery.entry, (&reason, failed), intake).await;
+            }
+            // Nothing is put back: entries wait here, however long. What is released stays pending.
+            Settlement::PutBack(_) | Settlement::Release => {}
         }
-        let result = self.flow.start(request, self.services).await;
-        failure(&result)
     }
 
-    async fn bury(&self, entry: &Entry, target: &str, (why, tries): (&str, u64)) {
-        let why = message::secret::redact(why);
-        let moved = self
-            .until_done(|| self.group.bury(entry, target, (&why, tries)))
-            .await;
-        if moved.is_some() {
-            count(&self.source.state.dead);
-            tracing::warn!(
-                target: "redis",
-                flow = &**self.flow.name(),
-                id = entry.id,
-                tries,
-                "an entry has been moved to the stream for dead letters"
-            );
+    /// How often an entry has been given to somebody before; `None` when the source has to end
+    /// before that is known.
+    async fn delivered_before(&self, entry: &Entry) -> Option<u32> {
+        if !entry.is_claimed {
+            return Some(0);
         }
+        let count = self
+            .until_done(async || self.group.deliveries(&entry.id).await)
+            .await?;
+        Some(u32::try_from(count.saturating_sub(1)).unwrap_or(u32::MAX))
+    }
+
+    async fn acknowledge(&self, entry: &Entry) {
+        let ids = std::slice::from_ref(&entry.id);
+        self.until_done(async || self.group.acknowledge(ids).await)
+            .await;
+    }
+
+    /// Moves an entry to the stream for dead letters: it is there before it is acknowledged.
+    async fn bury(&self, entry: &Entry, (reason, failed): (&str, u32), intake: &Intake) {
+        // Without such a stream nothing is rejected.
+        let Some(stream) = &self.source.settings.dead_letters else {
+            return;
+        };
+        let (flow, because) = (&**self.flow.name(), (reason, failed));
+        let added = intake.until_kept(
+            self.services,
+            async || self.counted(self.group.add_dead_letter(entry, stream, because).await),
+            |fault| {
+                tracing::error!(
+                    target: "redis", flow, id = entry.id, stream, %fault,
+                    "an entry cannot be moved to the stream for dead letters: no further entries \
+                     are taken until it is"
+                );
+            },
+        );
+        if added.await.is_none() {
+            return;
+        }
+        tracing::warn!(
+            target: "redis", flow, id = entry.id, failed, stream,
+            "an entry has been moved to the stream for dead letters"
+        );
+        self.acknowledge(entry).await;
     }
 
     /// Does something until it works; `None` when the source has to end before.
-    async fn until_done<T, F: Future<Output = Result<T, Fault>>>(
-        &self,
-        work: impl Fn() -> F,
-    ) -> Option<T> {
-        let mut failures = 0;
-        loop {
-            match work().await {
-                Ok(done) => return Some(done),
-                Err(fault) => {
-                    failures += 1;
-                    self.tell(
-                        &fault,
-                        failures,
-                        "the server cannot be told what became of an entry",
-                    );
-                    if self.stopping.get() {
-                        return None;
-                    }
-                    self.services
-                        .sleep(BACKOFF.delay_after(failures, 0.0))
-                        .await;
-                }
-            }
+    async fn until_done<T>(&self, mut work: impl AsyncFnMut() -> Result<T, Fault>) -> Option<T> {
+        let flow = &**self.flow.name();
+        let done = self.intakes.usual.until_done(
+            self.services,
+            async || self.counted(work().await),
+            |fault| {
+                let what = "the server cannot be told what became of an entry";
+                tracing::error!(target: "redis", flow, %fault, "{what}");
+            },
+        );
+        done.await
+    }
+
+    /// Counts a failure.
+    fn counted<T>(&self, result: Result<T, Fault>) -> Result<T, Fault> {
+        if result.is_err() {
+            count(&self.source.state.errors);
         }
+        result
     }
 
     /// Counts a failure, and writes the first of several to the log, and then each tenth.

@@ -1,19 +1,23 @@
 //! `from: sql`: starts a flow with each row that a query finds, in the order of the query.
 
 mod keep;
+mod row;
 mod run;
 
 use std::any::Any;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
+use component::intake::{DeadLetterConfig, DeadLetterPlace, IntakeCounts, IntakePolicy, OwnTarget};
+use component::resilience::{RetryConfig, RetryDefaults};
 use component::source::{Source, SourceContext, SourceDefinition};
 use config::{AnyValue, Node, Report, Spanned};
 use expr::Value;
 use expr::template::Template;
 use expr::value;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use crate::bounds;
 use crate::codes::{BAD_SOURCE, NO_CONNECTION};
@@ -40,6 +44,7 @@ const TABLE: &str = "intertie_cursor";
 /// Rows that start a flow.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(extend("x-renamed" = { "on_failure": "dead_letter" }))]
 struct SourceConfig {
     /// The connection: a `sqlserver`, `postgres`, `mysql` or `sqlite` one of `use:`.
     connection: Spanned<String>,
@@ -66,26 +71,43 @@ struct SourceConfig {
     /// The largest number of rows to use of one query, from 1 to 10000.
     #[schemars(extend("default" = 100))]
     batch: Option<Spanned<u64>>,
-    /// What happens if the flow fails for a row.
+    /// How failed runs of the flow are retried. Later rows wait meanwhile.
     #[serde(default)]
-    on_failure: OnFailure,
-    /// The delay before a failed flow or query is retried, from 10ms to 1h.
+    retry: RetryConfig<OfSql>,
+    dead_letter: Option<DeadLetterConfig<OfSql>>,
+    /// The delay before a failed query is repeated, from 10ms to 1h. Failed runs of the flow wait
+    /// as `retry` says.
     #[schemars(extend("default" = "10s"))]
     delay: Option<Spanned<config::Duration>>,
 }
 
-/// What happens when the flow fails with a row.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-#[schemars(inline)]
-enum OnFailure {
-    /// It is run with the same row again, until it succeeds.
-    #[default]
-    Retry,
-    /// The log tells of it, and the next row is taken.
-    Skip,
-    /// No further row is taken until the engine is started again or the flow is changed.
-    Stop,
+/// `retry:` and `dead_letter:` of a flow that takes rows.
+#[derive(Debug)]
+struct OfSql;
+
+impl RetryDefaults for OfSql {
+    const SUMMARY: &'static str =
+        "How failed runs of the flow are retried. Later rows wait meanwhile.";
+    const ON: Option<(&'static [&'static str], &'static str)> = Some((
+        &["any"],
+        "The failures to retry: kinds, `4xx`, `5xx`, statuses, `any` (the default). After any \
+         other the row becomes a dead letter at once.",
+    ));
+    const TIMES: (RangeInclusive<u32>, u32, &'static str) = (
+        0..=1_000_000,
+        20,
+        "The number of retries after the first attempt; then the row becomes a dead letter.",
+    );
+    const DELAY: Duration = Duration::from_secs(1);
+    const FACTOR: f64 = 2.0;
+    const DELAY_MAX: Duration = Duration::from_secs(300);
+    const DELAY_MAX_MEANING: &'static str = "The longest delay. A `Retry-After` may ask for more.";
+}
+
+impl DeadLetterPlace for OfSql {
+    const REJECT: Option<&'static str> = None;
+    const OWN: Option<OwnTarget> = None;
+    const REJECTS: bool = false;
 }
 
 /// What the source is told.
@@ -94,14 +116,16 @@ struct Settings {
     mark: Mark,
     every: Duration,
     batch: usize,
-    on_failure: OnFailure,
+    /// How long to wait after a query that has failed.
     delay: Duration,
 }
 
 fn build(node: &Node, context: &mut SourceContext<'_>) -> Option<Arc<dyn Source>> {
-    let config: SourceConfig = config::decode(node, context.report)?;
-    let before = context.report.diagnostics().len();
+    let mut config: SourceConfig = config::decode(node, context.report)?;
+    let before = context.report.errors();
     let database = find(&config.connection, context);
+    let retry = config.retry.policy(BAD_SOURCE, context.report);
+    let dead_letter = DeadLetterConfig::read(config.dead_letter.take(), node.span, context);
     let report = &mut *context.report;
     let (millis, seconds) = (Duration::from_millis, Duration::from_secs);
     let day = seconds(24 * 3600);
@@ -127,15 +151,24 @@ fn build(node: &Node, context: &mut SourceContext<'_>) -> Option<Arc<dyn Source>
         mark,
         every,
         batch,
-        on_failure: config.on_failure,
         delay,
     };
+    let (dead_letter, _) = dead_letter?;
+    let policy = IntakePolicy {
+        retry,
+        dead_letter,
+        // The source waits itself, so that it can read a row again that was too large.
+        hold_max: Duration::ZERO,
+    };
+    let key = (&config.connection.value, &config.query.value);
     let source = SqlSource {
+        counts: IntakeCounts::of("sql", &key, context),
         connection: config.connection.value,
         database,
         settings,
+        policy: Arc::new(policy),
     };
-    (context.report.diagnostics().len() == before).then(|| Arc::new(source) as _)
+    (context.report.errors() == before).then(|| Arc::new(source) as _)
 }
 
 fn find(name: &Spanned<String>, context: &mut SourceContext<'_>) -> Option<Arc<Database>> {

@@ -176,7 +176,7 @@ fn a_source_waits_for_room_and_loses_no_row() {
 }
 
 /// A source of rows of 1 MB, of which the second is larger than the whole budget.
-fn source_with_a_large_row(on_failure: &str, mark: &str) -> Site {
+fn source_with_a_large_row(policy: &str, mark: &str) -> Site {
     let flows = format!(
         "---\nflow: create\nuse:\n  db: {{ sqlite: \"FILE\" }}\n\
          from: {{ http: \"POST /create\" }}\nsteps:\n\
@@ -192,10 +192,14 @@ fn source_with_a_large_row(on_failure: &str, mark: &str) -> Site {
          from: {{ http: \"POST /seen\" }}\nsteps:\n\
          \x20 - sql: {{ to: db, query: \"select group_concat(a) as a from seen\", rows: one }}\n\
          ---\nflow: source\nuse:\n  db: {{ sqlite: \"FILE\" }}\nfrom:\n  sql:\n\
-         \x20   connection: db\n{mark}\n    on_failure: {on_failure}\n\
+         \x20   connection: db\n{mark}\n    {policy}\n\
          \x20   every: 50ms\n    delay: 50ms\nsteps:\n\
          \x20 - sql: {{ to: db, query: \"insert into seen values (:a)\", \
-         args: {{ a: \"${{ .a }}\" }}, rows: none }}\n",
+         args: {{ a: \"${{ .a }}\" }}, rows: none }}\n\
+         ---\nflow: letters\nuse:\n  db: {{ sqlite: \"FILE\" }}\n\
+         from: {{ store: dead-letters }}\nsteps:\n\
+         \x20 - sql: {{ to: db, query: \"insert into seen values (:a)\", \
+         args: {{ a: \"${{ .a * 100 + length }}\" }}, rows: none }}\n",
     );
     let site = Site::run(&flows);
     assert!(site.ask("/create").status < 300);
@@ -209,7 +213,7 @@ const BY_MARK: &str = "    query: select a, t from t where done = 0 order by a\n
 #[test]
 fn a_row_above_the_whole_budget_is_passed_over_where_that_is_wanted() {
     for mark in [BY_CURSOR, BY_MARK] {
-        let site = source_with_a_large_row("skip", mark);
+        let site = source_with_a_large_row("dead_letter: drop\n    retry: { times: 0 }", mark);
         let all = r#"{"a":"1,3"}"#;
         wait_until("the others have come", || site.ask("/seen").text() == all);
         let log = site.engine.stop();
@@ -219,8 +223,23 @@ fn a_row_above_the_whole_budget_is_passed_over_where_that_is_wanted() {
 }
 
 #[test]
+fn a_row_above_the_whole_budget_is_a_dead_letter_with_what_it_is_marked_by() {
+    for mark in [BY_CURSOR, BY_MARK] {
+        let site = source_with_a_large_row("retry: { times: 1, delay: 50ms }", mark);
+        // The letter has one member: the number.
+        wait_until("all have come", || {
+            let seen = site.ask("/seen").text();
+            [r#"{"a":"1,201,3"}"#, r#"{"a":"1,3,201"}"#].contains(&&*seen)
+        });
+        let log = site.engine.stop();
+        assert_eq!(log.matches("a row is too large").count(), 2, "{log}");
+    }
+}
+
+#[test]
 fn a_row_above_the_whole_budget_is_read_again_until_it_fits() {
-    let site = source_with_a_large_row("retry", BY_CURSOR);
+    let policy = "retry: { times: 1000000, delay: 50ms, backoff: 1 }";
+    let site = source_with_a_large_row(policy, BY_CURSOR);
     wait_until("the log tells", || {
         let told = site.engine.process.output();
         told.matches("a row is too large").count() > 2
@@ -234,10 +253,11 @@ fn a_row_above_the_whole_budget_is_read_again_until_it_fits() {
 
 #[test]
 fn a_row_above_the_whole_budget_stops_a_source_that_is_to_stop() {
-    let site = source_with_a_large_row("stop", BY_CURSOR);
+    let policy = "dead_letter: stop\n    retry: { times: 0 }";
+    let site = source_with_a_large_row(policy, BY_CURSOR);
     wait_until("the log tells", || {
         let told = site.engine.process.output();
-        told.contains("no further rows are taken")
+        told.contains("no further messages are taken")
     });
     assert_eq!(site.ask("/seen").text(), r#"{"a":"1"}"#);
     site.engine.stop();

@@ -31,19 +31,19 @@ int fsync(int fd) { return fails(fd) ? -1 : syscall(SYS_fsync, fd); }
 "#;
 
 /// A folder whose disk can be made to fail.
-struct Disk {
+pub struct Disk {
     folder: TempDir,
     library: PathBuf,
 }
 
 impl Disk {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let folder = TempDir::new();
         let library = library(&folder, SHIM);
         Self { folder, library }
     }
 
-    fn run(&self, flows: &str) -> Engine {
+    pub fn run(&self, flows: &str) -> Engine {
         let file = self.folder.write("flows.yaml", flows);
         let (data, fails) = (self.folder.path().join("data"), self.file());
         let text = |path: &Path| path.display().to_string();
@@ -52,11 +52,11 @@ impl Disk {
         Engine::run_in(&[&file], &["--data", &text(&data)], &variables)
     }
 
-    fn file(&self) -> PathBuf {
+    pub fn file(&self) -> PathBuf {
         self.folder.path().join("fails")
     }
 
-    fn fail(&self, what: &str) {
+    pub fn fail(&self, what: &str) {
         fs::write(self.file(), what).unwrap();
     }
 }

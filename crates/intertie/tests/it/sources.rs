@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use testkit::{Received, StrictBackend, TempDir, wait_until};
 
-use crate::support::Engine;
+use crate::support::{Engine, output};
 
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
 
@@ -178,11 +178,58 @@ fn a_file_is_posted_as_soon_as_it_is_put_there() {
     assert!(place.path("c.json").exists());
     let page = engine.get("/metrics").text();
     assert!(
-        page.contains("intertie_file_done_total{flow=\"files\",step=\"file\"} 2.0\n"),
+        page.contains("intertie_source_succeeded_total{flow=\"files\",step=\"file\"} 2.0\n"),
         "{page}"
     );
     engine.stop();
     assert_eq!(backend.violations(), [""; 0]);
+}
+
+#[test]
+fn a_failed_file_is_retried_and_kept_where_its_flow_says() {
+    let place = Place::new();
+    let backend = StrictBackend::answering(|received| match &*received.body {
+        b"bad" => b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n".to_vec(),
+        _ => OK.to_vec(),
+    });
+    let text = format!(
+        "flow: files\nfrom:\n  file:\n    folder: \"{}\"\n    \
+         retry: {{ times: 2, delay: 50ms }}\n    dead_letter: {{ store: failed-files }}\n\
+         steps:\n  - http: POST http://127.0.0.1:{}/in\n---\n\
+         flow: letters\nfrom: {{ store: failed-files }}\nsteps:\n  \
+         - http: {{ to: \"http://127.0.0.1:{}/letters\", method: POST, body: \
+         {{ name: \"${{ $path.dead_letter_id }}\", tries: \"${{ $path.dead_letter_attempts }}\" }} }}\n",
+        place.path("").display(),
+        backend.port(),
+        backend.port()
+    );
+    place.flows.write("flow.yaml", &text);
+    let engine = place.run(&[]);
+    place.put("a.txt", "bad");
+    place.put("b.txt", "good");
+    // It is moved like one that is done, once it is on the disk.
+    wait_for_file(&place.path(".done/a.txt"));
+    wait_for_file(&place.path(".done/b.txt"));
+    wait_until("the letter is there", || backend.requests().len() == 5);
+    let mut bodies = bodies(&backend.requests());
+    bodies.sort();
+    let letter = r#"{"name":"a.txt","tries":"3"}"#;
+    assert_eq!(bodies, ["bad", "bad", "bad", "good", letter]);
+    assert!(!place.path(".failed").exists());
+    engine.stop();
+}
+
+#[test]
+fn the_old_word_for_the_folder_of_failed_files_is_refused_with_the_new_one() {
+    let folder = TempDir::new();
+    let text = "flow: files\nfrom: { file: { folder: ./in, failed: ./failed } }\nsteps: []\n";
+    let file = folder.write("flow.yaml", text).display().to_string();
+    let checked = output(&["check", &file]);
+    let told = String::from_utf8_lossy(&checked.stderr).into_owned();
+    let told = told + &String::from_utf8_lossy(&checked.stdout);
+    assert!(!checked.status.success(), "{told}");
+    let hint = "it is called `dead_letter: { folder: ... }` now";
+    assert!(told.contains("unknown key `failed`") && told.contains(hint), "{told}");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use testkit::servers::Postgres;
 use testkit::{Response, TempDir, free_port, wait_until};
 
-use crate::support::{Engine, post};
+use crate::support::{Engine, output, post};
 
 /// One server for all tests; each has a database of its own.
 pub static SERVER: LazyLock<Postgres> = LazyLock::new(Postgres::start);
@@ -672,34 +672,120 @@ fn each_row_starts_the_flow_even_when_the_engine_is_killed() {
     engine.stop();
 }
 
+/// A flow that writes what is known of dead letters into the table `letters`.
+fn letters_flow(url: &str) -> String {
+    format!(
+        "---\nflow: letters\nuse:\n  db: {{ postgres: \"{url}\" }}\n\
+         from: {{ store: dead-letters }}\nsteps:\n\
+         \x20 - sql: {{ to: db, query: \"insert into letters values (:id, :flow, :key, :attempts)\", \
+         args: {{ id: \"${{ .id }}\", flow: \"${{ $path.dead_letter_flow }}\", \
+         key: \"${{ $path.dead_letter_id }}\", \
+         attempts: \"${{ $path.dead_letter_attempts | tonumber }}\" }}, rows: none }}\n"
+    )
+}
+
 #[test]
-fn a_row_that_fails_is_tried_again_passed_over_or_the_end() {
+fn a_row_that_fails_is_tried_again_a_dead_letter_dropped_or_the_end() {
     let url = SERVER.database("failing");
     SERVER.sql(
         "failing",
-        "create table t (id int); insert into t values (1), (2), (3)",
+        "create table t (id int); insert into t values (1), (2), (3); \
+         create table letters (id int, flow text, key text, attempts int)",
     );
     SERVER.sql("failing", "create table copied (id int check (id <> 2))");
     let source = |rest: &str| {
         let query = "query: select id from t where id > :cursor order by id, cursor: id, \
                      create: true,";
-        rows_flow(&url, &format!("{query} {rest}"))
+        rows_flow(&url, &format!("{query} {rest}")) + &letters_flow(&url)
     };
     let copied = || SERVER.sql("failing", "select string_agg(id::text, ',') from copied");
+    let letters = || SERVER.sql("failing", "select id, flow, key, attempts from letters");
+    let again = || {
+        SERVER.sql("failing", "truncate copied; delete from letters");
+        SERVER.sql(
+            "failing",
+            "update intertie_cursor set value = '1' where name = 'copy'",
+        );
+    };
     let folder = TempDir::new();
     let run = |rest: &str| Engine::run(&[&folder.write("flow.yaml", &source(rest))], &[]);
-    let engine = run("on_failure: retry");
-    wait_until("the second has failed", || {
-        engine.process.output().contains("check-violation")
+    let engine = run("retry: { times: 1000000, delay: 50ms, backoff: 1 }");
+    let failed = "intertie_source_failed_total";
+    wait_until("the second is tried again", || {
+        engine.measured(failed, &[("flow", "copy")]) > Some(3.0)
     });
-    assert_eq!(copied(), "1");
+    assert_eq!((copied().as_str(), letters().as_str()), ("1", ""));
+    assert!(engine.process.output().contains("check-violation"));
     engine.stop();
-    let engine = run("on_failure: stop");
-    engine.process.wait_for("no further rows are taken");
-    assert_eq!(copied(), "1");
+    let engine = run("retry: { times: 1, delay: 10ms }, dead_letter: stop");
+    engine.process.wait_for("no further messages are taken");
+    assert_eq!((copied().as_str(), letters().as_str()), ("1", ""));
     engine.stop();
-    let engine = run("on_failure: skip");
+    // A failure that is not among those to be retried is the last one.
+    let engine = run("retry: { on: [connection], times: 9 }");
     wait_until("the third is there", || copied() == "1,3");
+    wait_until("the second is a dead letter", || {
+        letters() == r#"2|copy|{"id":2}|1"#
+    });
+    let cursor = SERVER.sql(
+        "failing",
+        "select value from intertie_cursor where name = 'copy'",
+    );
+    assert_eq!(cursor, "3");
+    engine.stop();
+    again();
+    let engine = run("retry: { times: 0 }, dead_letter: drop");
+    wait_until("the third is there", || copied() == "3");
+    let dropped = engine.measured("intertie_source_dropped_total", &[("flow", "copy")]);
+    assert_eq!(dropped, Some(1.0));
+    assert_eq!(letters(), "");
+    engine.stop();
+}
+
+#[test]
+fn the_old_word_for_failures_is_refused_with_the_new_one() {
+    let folder = TempDir::new();
+    let query = "query: select id from t where id > :cursor order by id, cursor: id, \
+                 on_failure: skip";
+    let flow = rows_flow("postgres://db", query);
+    let file = folder.write("flow.yaml", &flow).display().to_string();
+    let checked = output(&["check", &file]);
+    let told = String::from_utf8_lossy(&checked.stderr).into_owned();
+    let told = told + &String::from_utf8_lossy(&checked.stdout);
+    assert!(!checked.status.success(), "{told}");
+    assert!(told.contains("it is called `dead_letter` now"), "{told}");
+}
+
+#[test]
+fn a_row_is_not_marked_before_its_dead_letter_is_on_the_disk() {
+    let url = SERVER.database("blocked");
+    SERVER.sql(
+        "blocked",
+        "create table t (id int, done bool default false); insert into t values (1), (2); \
+         create table copied (id int check (id <> 1)); \
+         create table letters (id int, flow text, key text, attempts int)",
+    );
+    let marks = "query: select id from t where not done order by id, \
+                 after: update t set done = true where id = :id, retry: { times: 0 }";
+    let flows = rows_flow(&url, marks);
+    let (folder, data) = (TempDir::new(), TempDir::new());
+    let file = folder.write("flow.yaml", &flows);
+    // Killed right after the row has failed, or before: whichever it was, the row is not lost.
+    let options = ["--data", &data.path().join("data").display().to_string()];
+    let mut engine = Engine::run(&[&file], &options);
+    engine.process.wait_for("check-violation");
+    engine.process.signal("KILL");
+    engine.process.wait();
+    let file = folder.write("flow.yaml", &(flows + &letters_flow(&url)));
+    let engine = Engine::run(&[&file], &options);
+    let letters = || SERVER.sql("blocked", "select distinct id, key from letters");
+    wait_until("the first is a dead letter", || {
+        letters() == r#"1|{"id":1}"#
+    });
+    wait_until("all are marked", || {
+        SERVER.sql("blocked", "select count(*) from t where not done") == "0"
+    });
+    assert_eq!(SERVER.sql("blocked", "select distinct id from copied"), "2");
     engine.stop();
 }
 
@@ -711,7 +797,8 @@ fn a_row_whose_flow_replies_with_an_error_is_not_done() {
         "create table t (id int); insert into t values (1), (2), (3); \
          create table copied (id int); create table down (yes bool); insert into down values (true)",
     );
-    let query = "query: select id from t where id > :cursor order by id, cursor: id, create: true";
+    let query = "query: select id from t where id > :cursor order by id, cursor: id, create: true, \
+                 retry: { times: 1000000, delay: 50ms, backoff: 1 }";
     let flow = rows_flow(&url, query)
         + "  - sql: { to: db, query: select yes from down, rows: one }\n    as: down\n"
         + "  - reply: { status: 502, body: the ERP is down }\n    if: $down.yes and .id == 2\n";

@@ -283,6 +283,91 @@ fn what_fails_for_good_is_a_dead_letter_that_an_operator_decides_on() {
     engine.stop();
 }
 
+/// What is counted of the flow that delivers.
+fn counted(engine: &Engine, name: &str) -> f64 {
+    let value = engine.measured(&format!("intertie_source_{name}"), &[("flow", "deliver")]);
+    value.unwrap_or(-1.0)
+}
+
+#[test]
+fn what_fails_for_good_goes_to_another_store_where_that_is_wanted() {
+    let (sink, letters) = (Sink::start(), Sink::start());
+    sink.set_up(false);
+    let source = ", retry: { delay: 20ms, times: 2, backoff: 1 }, dead_letter: { store: failed }";
+    let place = Place::new("", source, sink.backend.port());
+    let text = format!(
+        "flow: letters\nfrom: {{ store: failed }}\nsteps:\n  - http: {{ to: \
+         \"http://127.0.0.1:{}/letters\", method: POST, headers: {{ \
+         X-Id: \"${{ $path.dead_letter_id }}\", X-Flow: \"${{ $path.dead_letter_flow }}\", \
+         X-Tries: \"${{ $path.dead_letter_attempts }}\", X-Own: \"${{ $path.store_id }}\", \
+         X-Reason: \"${{ $path.dead_letter_reason }}\" }} }}\n",
+        letters.backend.port()
+    );
+    place.folder.write("flows/letters.yaml", &text);
+    let engine = place.run();
+    let reply = post(place.port, "/in", "text/plain", "one");
+    let id: serde_json::Value = serde_json::from_str(&reply.text()).unwrap();
+    wait_until("it is a letter", || letters.bodies() == ["one"]);
+    let letter = letters.taken.lock().unwrap()[0].clone();
+    assert_eq!(letter.header("X-Id"), id["id"].as_str());
+    assert_ne!(letter.header("X-Own"), letter.header("X-Id"));
+    assert_eq!(letter.header("X-Flow"), Some("deliver"));
+    assert_eq!(letter.header("X-Tries"), Some("3"));
+    assert!(letter.header("X-Reason").unwrap().contains("503"));
+    wait_until("it has left", || measure(&engine, "waiting") == 0.0);
+    assert_eq!(measure(&engine, "dead"), 0.0);
+    assert_eq!(counted(&engine, "dead_letters_total"), 1.0);
+    assert_eq!(counted(&engine, "retried_total"), 2.0);
+    engine.stop();
+}
+
+#[test]
+fn what_fails_for_good_is_dropped_where_that_is_wanted() {
+    let sink = Sink::start();
+    sink.set_up(false);
+    let source = ", retry: { on: [connection] }, dead_letter: drop";
+    let place = Place::new("", source, sink.backend.port());
+    let engine = place.run();
+    for body in ["one", "two"] {
+        assert_eq!(place.put(body), 202);
+    }
+    wait_until("both are dropped", || {
+        counted(&engine, "dropped_total") == 2.0 && measure(&engine, "waiting") == 0.0
+    });
+    assert_eq!(measure(&engine, "dead"), 0.0);
+    let log = engine.stop();
+    assert_eq!(log.matches("a message is dropped").count(), 2, "{log}");
+}
+
+#[test]
+fn a_message_that_fails_stops_its_flow_where_that_is_wanted() {
+    let sink = Sink::start();
+    sink.set_up(false);
+    for ordered in ["true", "false"] {
+        let source = format!(", ordered: {ordered}, retry: {{ times: 0 }}, dead_letter: stop");
+        let place = Place::new("", &source, sink.backend.port());
+        sink.set_up(false);
+        let engine = place.run();
+        assert_eq!(place.put("one"), 202);
+        engine.process.wait_for("no further messages are taken");
+        assert_eq!(place.put("two"), 202);
+        thread::sleep(Duration::from_millis(300));
+        assert_eq!(measure(&engine, "waiting"), 2.0);
+        assert_eq!(measure(&engine, "dead"), 0.0);
+        assert_eq!(counted(&engine, "failed_total"), 1.0, "{ordered}");
+        engine.stop();
+        // A restart begins again, with what was left.
+        sink.set_up(true);
+        sink.taken.lock().unwrap().clear();
+        let engine = place.run();
+        wait_until("both are delivered", || measure(&engine, "waiting") == 0.0);
+        let first = sink.taken.lock().unwrap()[0].clone();
+        assert_eq!(first.header("X-Try"), Some("1"), "it went back as it was");
+        assert_eq!(sink.bodies().len(), 2);
+        engine.stop();
+    }
+}
+
 /// Puts messages of several keys while the sink refuses some of them, and gives what was taken.
 fn ordered(mode: &str, key: &str) -> Vec<String> {
     let tries: Arc<Mutex<BTreeMap<String, u32>>> = Arc::default();

@@ -467,6 +467,15 @@ impl Stream {
         None
     }
 
+    /// Whether nothing of the body is here although it has not ended, while the connection has
+    /// other streams. A server that answers several at once writes their heads in front of their
+    /// bodies: what follows is probably on its way.
+    #[inline]
+    pub fn may_follow_soon(&self) -> bool {
+        self.shared.slots.borrow().len() > 1
+            && self.read(|bytes, is_end| (0, bytes.is_empty() && !is_end))
+    }
+
     /// Hands what has been received of the body to `take`, with whether the body ends behind it;
     /// as much as it says it has used is dropped. `take` may send on streams of other connections,
     /// not of this one.

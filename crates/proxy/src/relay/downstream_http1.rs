@@ -350,6 +350,11 @@ impl Downstream for Http1Downstream<'_> {
         Ok(download)
     }
 
+    #[inline]
+    fn writes_alone(&self) -> bool {
+        true
+    }
+
     fn withdraw_reply(&mut self) -> bool {
         let is_here = self.writer.sent() == 0;
         if is_here {

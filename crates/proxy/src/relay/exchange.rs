@@ -261,6 +261,10 @@ impl<'a, D: Downstream, U: UpstreamExchange> Exchange<'a, D, U> {
             .begin_body(self.terms.limits, download == Download::Raw);
         self.progress.restart();
         let has_body = download != Download::Nothing;
+        if has_body && self.down.writes_alone() && self.up.may_follow_soon() {
+            // Behind the next look for input: the first of the body goes out with the head.
+            tokio::task::yield_now().await;
+        }
         poll_fn(|context| self.poll_relay(context, has_body))
             .await
             .err()

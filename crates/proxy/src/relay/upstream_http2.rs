@@ -168,6 +168,11 @@ impl UpstreamExchange for Http2Upstream {
 
     fn skip_interim(&mut self) {}
 
+    #[inline]
+    fn may_follow_soon(&self) -> bool {
+        self.stream.may_follow_soon()
+    }
+
     fn begin_body(&mut self, _: HeadLimits, _: bool) {
         if let Some(head) = self.head.take() {
             self.stream.recycle(head);

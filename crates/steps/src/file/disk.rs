@@ -33,8 +33,8 @@ pub(super) struct Folders {
     pub processing: PathBuf,
     /// Where they go then; absent when they are deleted.
     pub done: Option<PathBuf>,
-    /// Where they go when their flow has failed.
-    pub failed: PathBuf,
+    /// Where they go when their flow has failed; absent when they never go to such a folder.
+    pub failed: Option<PathBuf>,
 }
 
 /// A file that may be taken.
@@ -90,8 +90,9 @@ impl Folders {
             Some(&self.folder),
             Some(&self.processing),
             self.done.as_ref(),
+            self.failed.as_ref(),
         ];
-        for folder in all.into_iter().flatten().chain([&self.failed]) {
+        for folder in all.into_iter().flatten() {
             make_folder(folder)?;
         }
         Ok(is_new)
@@ -182,10 +183,12 @@ impl Folders {
     /// Moves a file that is under way to where it belongs, at a time that its name may get.
     pub fn settle(&self, name: &OsStr, verdict: &Verdict, time: &str) -> io::Result<()> {
         let from = self.processing.join(name);
-        let moved = match (verdict, &self.done) {
-            (Verdict::Failed(why), _) => put(&from, &self.failed, Some(why), (name, time)),
-            (Verdict::Done, Some(done)) => put(&from, done, None, (name, time)),
-            (Verdict::Done, None) => fs::remove_file(&from),
+        let moved = match (verdict, &self.done, &self.failed) {
+            (Verdict::Failed(why), _, Some(failed)) => put(&from, failed, Some(why), (name, time)),
+            // invariant: without such a folder no file gets this verdict.
+            (Verdict::Failed(_), _, None) => Err(io::Error::other("no folder is for failed files")),
+            (Verdict::Done, Some(done), _) => put(&from, done, None, (name, time)),
+            (Verdict::Done, None, _) => fs::remove_file(&from),
         };
         match moved {
             // Somebody else has taken it away.
@@ -353,7 +356,7 @@ mod tests {
             folder: at("in"),
             processing: at("in/.processing"),
             done: None,
-            failed: at("failed"),
+            failed: Some(at("failed")),
         };
         let now = SystemTime::now();
         // Those that come later by name are older; the system lists them in an order of its own.

@@ -13,13 +13,14 @@ use std::time::{Duration, Instant, SystemTime};
 use bytes::Bytes;
 use component::content::Format;
 use component::handler::{LocalFuture, Services};
+use component::intake::{Intake, IntakeCounts, IntakePolicy, Settlement};
 use component::resilience::Backoff;
 use component::source::{Source, Started};
-use message::memory::{self, Intake, NoRoom, Reservation};
+use message::memory::{self, NoRoom, Reservation};
 
 use super::Settings;
 use super::disk::{Claim, Found, LISTED_MAX, Listing, Taken, Verdict, compare};
-use super::message::{request, verdict};
+use super::message::FileMessage;
 use super::state::FileState;
 use super::watch::{Bell, Watch};
 use crate::folder::place::too_large_for_memory;
@@ -40,6 +41,8 @@ const TELL: Duration = Duration::from_secs(60);
 pub(super) struct FileSource {
     pub settings: Settings,
     pub state: Arc<FileState>,
+    pub policy: Arc<IntakePolicy>,
+    pub counts: Arc<IntakeCounts>,
 }
 
 impl Source for FileSource {
@@ -50,13 +53,13 @@ impl Source for FileSource {
         stop: LocalFuture<'static, ()>,
     ) -> LocalFuture<'a, ()> {
         Box::pin(async move {
-            let stopping = Cell::new(false);
             let worker = Worker {
                 source: self,
                 flow,
                 services,
-                stopping: &stopping,
-                intake: RefCell::default(),
+                stopping: Cell::new(false),
+                intake: Intake::new(flow, &self.policy, &self.counts),
+                memory: RefCell::default(),
             };
             Work::new(&worker).run(stop).await;
         })
@@ -89,7 +92,7 @@ struct Ended {
 }
 
 enum How {
-    /// It is where it belongs, or has gone.
+    /// It is where it belongs, or has gone, or stays where it is until the source starts anew.
     Settled,
     /// It is to be looked at anew.
     Again,
@@ -104,8 +107,10 @@ struct Worker<'a> {
     source: &'a FileSource,
     flow: &'a Arc<dyn Started>,
     services: &'a dyn Services,
-    stopping: &'a Cell<bool>,
-    intake: RefCell<Intake>,
+    stopping: Cell<bool>,
+    intake: Intake,
+    /// Its part of the budget for bodies.
+    memory: RefCell<memory::Intake>,
 }
 
 impl Worker<'_> {
@@ -151,7 +156,12 @@ impl Worker<'_> {
         // A flow that has run before a reload does not run again.
         let verdict = match state.decided(&name) {
             Some(verdict) => verdict,
-            None => self.run_flow(&name, body, modified).await,
+            None => match self.run_flow(&name, body, modified).await {
+                Some(verdict) => verdict,
+                // Left among those under way, and not locked any more: as after a crash, whoever
+                // takes files from here next takes it first.
+                None => return How::Settled,
+            },
         };
         self.settle(&name, &verdict).await;
         drop(file);
@@ -161,14 +171,14 @@ impl Worker<'_> {
     /// Waits until the budget for bodies has room for a file, unless the source has to end before.
     async fn until_room(&self, found: &Found) -> Result<Option<Reservation>, How> {
         loop {
-            let taken = self.intake.borrow_mut().take(found.size);
+            let taken = self.memory.borrow_mut().take(found.size);
             match taken {
                 Ok(room) => return Ok(room),
                 Err(NoRoom::Never) => {
                     let limit = memory::bodies().limit();
                     return Err(How::Failed(too_large_for_memory(limit)));
                 }
-                Err(NoRoom::Now { .. }) if self.stopping.get() => return Err(How::Again),
+                Err(NoRoom::Now { .. }) if self.intake.is_over() => return Err(How::Again),
                 Err(NoRoom::Now { is_new }) => {
                     if is_new {
                         tracing::warn!(
@@ -183,17 +193,17 @@ impl Worker<'_> {
         }
     }
 
-    async fn run_flow(&self, name: &OsStr, body: Bytes, modified: SystemTime) -> Verdict {
-        let request = request(name, body, modified, self.source.settings.decode);
-        let result = self.flow.start(request, self.services).await;
-        let verdict = verdict(&result);
-        let state = &self.source.state;
-        let count = match &verdict {
-            Verdict::Done => &state.done,
-            Verdict::Failed(_) => &state.failed,
-        };
-        count.fetch_add(1, Ordering::Relaxed);
-        verdict
+    /// Has the flow run on a file. What becomes of the file then; `None` when nothing does for now.
+    async fn run_flow(&self, name: &OsStr, body: Bytes, modified: SystemTime) -> Option<Verdict> {
+        let decode = self.source.settings.decode;
+        let mut message = FileMessage::new(name, body, modified, decode);
+        let processed = self.intake.process(&mut message, self.services).await;
+        match processed.settlement {
+            Settlement::Acknowledge => Some(Verdict::Done),
+            Settlement::Reject { failed, .. } => Some(Verdict::Failed(message.failure(failed))),
+            // A file is held here for as long as it is retried, and never put back.
+            Settlement::PutBack(_) | Settlement::Release => None,
+        }
     }
 
     /// Moves a file on. Tries until it works or the source has to end.
@@ -312,6 +322,7 @@ impl<'a> Work<'a> {
             self.fill();
         }
         self.worker.stopping.set(true);
+        self.worker.intake.stop();
         while !self.files.is_empty() {
             let files = &mut self.files;
             poll_fn(|context| files.poll(context)).await;
@@ -471,6 +482,10 @@ impl<'a> Work<'a> {
     /// Starts work on files while there is room.
     fn fill(&mut self) {
         let settings = &self.worker.source.settings;
+        let intake = &self.worker.intake;
+        if intake.is_over() || intake.is_blocked() {
+            return;
+        }
         while self.files.len() < settings.concurrent {
             let Some(found) = self.ready.pop_front() else {
                 return;

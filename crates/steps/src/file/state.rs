@@ -13,8 +13,6 @@ use crate::file::disk::Verdict;
 /// What the source of a folder remembers.
 #[derive(Default)]
 pub(super) struct FileState {
-    pub done: AtomicU64,
-    pub failed: AtomicU64,
     pub errors: AtomicU64,
     pub waiting: AtomicU64,
     /// Files whose flow has ended but that could not be moved yet.
@@ -44,16 +42,6 @@ impl FileState {
 impl State for FileState {
     fn measures(&self, _now: Instant) -> Vec<Measure> {
         vec![
-            Measure::count(
-                "file_done_total",
-                "Files whose flow has succeeded.",
-                &self.done,
-            ),
-            Measure::count(
-                "file_failed_total",
-                "Files whose flow has failed or replied with a status from 400 on.",
-                &self.failed,
-            ),
             Measure::count(
                 "file_waiting",
                 "Files in the folder that have not been taken yet.",

@@ -4,16 +4,18 @@ use std::cell::RefCell;
 use std::fs::{self, File};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
 use component::content::Format;
 use component::source::{Source, Started};
 use component::state::States;
+use journal::{DataFolder, Options, Outbox};
 use message::{Fault, Reply, Request};
 use testkit::{TempDir, wait_until};
 
 use super::DEFINITION;
+use crate::store::Depot;
 use crate::under_way::testing::{Clock, FakeFlow, Running, assert_problems, build, measure};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -158,19 +160,147 @@ fn a_flow_that_fails_sends_its_file_to_failed_and_says_why() {
         why("fault.txt"),
         serde_json::json!({
             "kind": "invalid", "status": 400, "step": "2 (http)",
-            "message": "no order", "cause": "line 7"
+            "message": "no order", "cause": "line 7", "attempts": 1
         })
     );
     assert_eq!(
         why("reply.txt"),
         serde_json::json!({
             "kind": "4xx", "status": 409, "step": null,
-            "message": "the flow replied with status 409", "cause": "taken"
+            "message": "the flow replied with status 409", "cause": "taken", "attempts": 1
         })
     );
-    assert_eq!(place.measure("file_done_total"), 1.0);
-    assert_eq!(place.measure("file_failed_total"), 2.0);
+    assert_eq!(place.measure("source_succeeded_total"), 1.0);
+    assert_eq!(place.measure("source_dead_letters_total"), 2.0);
     assert_eq!(place.measure("file_errors_total"), 0.0);
+}
+
+/// A flow that fails so many times.
+fn failing(times: usize) -> Arc<FakeFlow> {
+    let left = AtomicUsize::new(times);
+    FakeFlow::new(move |_| {
+        let failures = left.load(Ordering::Relaxed);
+        left.store(failures.saturating_sub(1), Ordering::Relaxed);
+        match failures {
+            0 => Ok(Reply::new(200)),
+            _ => Err(Fault::of_status(503)),
+        }
+    })
+}
+
+#[test]
+fn a_file_is_retried_where_that_is_wanted() {
+    let place = Place::new(", retry: { times: 2, delay: 10s, backoff: 1, jitter: 0% }");
+    let flow = failing(2);
+    place.put("a", "1");
+    let source = place.source();
+    let started: Arc<dyn Started> = flow.clone();
+    let mut running = Running::start(&source, &started, &place.clock);
+    running.advance(15 * SECOND);
+    assert_eq!(flow.begun(), 2);
+    assert_eq!(place.names(".processing"), ["a"]);
+    running.advance(10 * SECOND);
+    assert_eq!(flow.begun(), 3);
+    assert_eq!(place.names(".done"), ["a"]);
+    let counted = ["succeeded", "failed", "retried", "dead_letters"]
+        .map(|it| place.measure(&format!("source_{it}_total")));
+    assert_eq!(counted, [1.0, 2.0, 2.0, 0.0]);
+}
+
+#[test]
+fn a_failed_file_goes_to_the_folder_that_is_named() {
+    let place = Place::new("");
+    let elsewhere = TempDir::new();
+    let failed = elsewhere.path().join("failed");
+    let settings = format!(
+        "{}, retry: {{ times: 1, delay: 1s }}, dead_letter: {{ folder: \"{}\" }}",
+        place.settings,
+        failed.display()
+    );
+    let place = Place { settings, ..place };
+    place.put("a", "1");
+    run(&place, &failing(9), 5 * SECOND);
+    assert_eq!(fs::read_to_string(failed.join("a")).unwrap(), "1");
+    let why = fs::read_to_string(failed.join("a.error.json")).unwrap();
+    assert!(why.contains("\"attempts\": 2"), "{why}");
+    assert!(!place.path(".failed").exists());
+}
+
+#[test]
+fn a_failed_file_is_dropped_where_that_is_wanted() {
+    let place = Place::new(", dead_letter: drop");
+    place.put("a", "1");
+    run(&place, &failing(9), 3 * SECOND);
+    assert_eq!(place.names(".done"), ["a"]);
+    assert!(!place.path(".failed").exists());
+    assert_eq!(place.measure("source_dropped_total"), 1.0);
+    assert_eq!(place.measure("source_dead_letters_total"), 0.0);
+}
+
+#[test]
+fn a_failed_file_stops_a_source_that_is_to_stop() {
+    let place = Place::new(", dead_letter: stop");
+    let flow = failing(1);
+    place.put("a", "1");
+    let source = place.source();
+    let started: Arc<dyn Started> = flow.clone();
+    let mut running = Running::start(&source, &started, &place.clock);
+    running.advance(2 * SECOND);
+    place.put("b", "2");
+    running.advance(600 * SECOND);
+    assert_eq!(flow.begun(), 1);
+    assert_eq!(place.names(".processing"), ["a"]);
+    assert_eq!(place.names(""), ["b"]);
+    assert!(!running.has_ended, "it waits until it is stopped");
+    running.stop();
+    assert!(running.has_ended);
+    drop(running);
+    run(&place, &flow, 3 * SECOND);
+    assert_eq!(names(&flow), ["a", "a", "b"]);
+    assert_eq!(place.names(".done"), ["a", "b"]);
+}
+
+#[test]
+fn a_file_that_waits_for_a_retry_does_not_hold_up_a_stop() {
+    let place = Place::new(", retry: { times: 9, delay: 1h }");
+    let flow = failing(1);
+    place.put("a", "1");
+    run(&place, &flow, 3 * SECOND);
+    assert_eq!(place.names(".processing"), ["a"]);
+    run(&place, &flow, 3 * SECOND);
+    assert_eq!(names(&flow), ["a", "a"]);
+    assert_eq!(place.names(".done"), ["a"]);
+}
+
+#[test]
+fn a_failed_file_is_moved_on_when_it_is_durable_in_a_store() {
+    let place = Place::new(", dead_letter: { store: failed-files }");
+    let flow = failing(1);
+    place.put("a", "1");
+    place.put("b", "2");
+    let source = place.source();
+    let started: Arc<dyn Started> = flow.clone();
+    let mut running = Running::start(&source, &started, &place.clock);
+    // The store is not open yet.
+    running.advance(60 * SECOND);
+    assert_eq!(names(&flow), ["a"], "no other is begun meanwhile");
+    assert_eq!(place.names(".processing"), ["a"]);
+    assert_eq!(place.measure("source_blocked"), 1.0);
+    let data = TempDir::new();
+    let folder = DataFolder::take(&data.path().join("data")).unwrap();
+    let outbox = Outbox::open(folder.store().unwrap(), Options::default()).unwrap();
+    Depot::of(&place.states).open(outbox.clone());
+    wait_until("both are done", || {
+        running.advance(SECOND / 10);
+        place.names(".done") == ["a", "b"]
+    });
+    assert_eq!(names(&flow), ["a", "b"]);
+    assert_eq!(outbox.stats("failed-files").waiting, 1);
+    assert_eq!(place.measure("source_blocked"), 0.0);
+    assert_eq!(place.measure("source_dead_letters_total"), 1.0);
+    running.stop();
+    assert!(running.has_ended);
+    outbox.close();
 }
 
 #[test]
@@ -261,7 +391,7 @@ fn a_thousand_files_come_in_order() {
     }
     run(&place, &flow, 3 * SECOND);
     assert_eq!(names(&flow), expected);
-    assert_eq!(place.measure("file_done_total"), 1000.0);
+    assert_eq!(place.measure("source_succeeded_total"), 1000.0);
     assert!(!place.path(".done").exists(), "they are deleted");
     assert_eq!(place.names(""), [""; 0]);
 }
@@ -411,7 +541,7 @@ fn a_file_that_cannot_be_moved_on_is_kept_and_its_flow_does_not_run_again() {
     run(&place, &flow, 5 * SECOND);
     assert_eq!(names(&flow), ["a", "b"]);
     assert_eq!(place.names(".done"), ["a", "b"]);
-    assert_eq!(place.measure("file_done_total"), 2.0);
+    assert_eq!(place.measure("source_succeeded_total"), 2.0);
 }
 
 #[test]
@@ -558,9 +688,23 @@ fn what_cannot_be_is_refused() {
                 &["IT0284 1:20 `done` is the folder itself"],
             ),
             (
-                "{ folder: a, failed: a/.processing/x }",
-                &["IT0284 1:22 `failed` is where files are while flows run on them"],
+                "{ folder: a, dead_letter: { folder: a/.processing/x } }",
+                &["IT0284 1:37 `dead_letter.folder` is where files are while flows run on them"],
             ),
+            (
+                "{ folder: a, dead_letter: { folder: ./b/../a } }",
+                &["IT0284 1:37 `dead_letter.folder` is the folder itself"],
+            ),
+            ("{ folder: a, failed: b }", &["IT0111 1:14"]),
+            (
+                "{ folder: a, dead_letter: { store: a b } }",
+                &["IT0490 1:36 `a b` is no name of a store"],
+            ),
+            (
+                "{ folder: a, retry: { on: [] } }",
+                &["IT0492 1:27 no failure is named"],
+            ),
+            ("{ folder: a, retry: { times: 1000001 } }", &["IT0115 1:30"]),
             (
                 "{ folder: a, done: b, delete: true }",
                 &["IT0283 1:20 `done` has no effect: `delete` is true"],

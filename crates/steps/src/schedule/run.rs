@@ -1,13 +1,15 @@
 //! The schedule at work: it waits, starts runs, and ends when they have ended.
 
+use std::cell::Cell;
 use std::future::poll_fn;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::Duration;
 
 use component::handler::{LocalFuture, Services};
-use component::source::{Source, Started, has_succeeded};
+use component::source::{Source, Started, success};
 use jiff::{SignedDuration, Timestamp};
 use message::{Headers, Request};
 
@@ -41,6 +43,7 @@ impl Source for Schedule {
             services,
             runs: UnderWay::new(),
             queued: None,
+            is_stopping: Rc::default(),
         };
         Box::pin(work.run(stop))
     }
@@ -63,6 +66,8 @@ struct Work<'a> {
     runs: UnderWay<'a, ()>,
     /// The time of a run that waits for the end of another.
     queued: Option<Timestamp>,
+    /// Whether no retry may begin.
+    is_stopping: Rc<Cell<bool>>,
 }
 
 impl Work<'_> {
@@ -111,6 +116,7 @@ impl Work<'_> {
 
     /// Waits for what is under way.
     async fn end(mut self) {
+        self.is_stopping.set(true);
         let state = &self.schedule.state;
         if self.queued.take().is_some() {
             state.skipped.fetch_add(1, Ordering::Relaxed);
@@ -212,14 +218,36 @@ impl Work<'_> {
             "run": number,
         });
         let request = request(body.to_string());
+        let retry = &self.schedule.settings.retry;
+        let is_stopping = Rc::clone(&self.is_stopping);
         self.runs.push(Box::pin(async move {
-            let result = flow.start(request, services).await;
+            let mut failed = 0;
             // A failure has been logged by the flow.
-            if !has_succeeded(&result) {
-                state.failed.fetch_add(1, Ordering::Relaxed);
+            while let Err(fault) = success(flow.start(request.clone(), services).await) {
+                failed += 1;
+                let delay = retry.delay_after(failed, &fault, services.chance());
+                let is_over = match delay {
+                    Some(delay) => !pause(delay, &is_stopping, services).await,
+                    None => true,
+                };
+                if is_over {
+                    state.failed.fetch_add(1, Ordering::Relaxed);
+                    return;
+                }
             }
         }));
     }
+}
+
+/// Waits for this time; `false` when the schedule has to end before.
+async fn pause(time: Duration, is_stopping: &Cell<bool>, services: &dyn Services) -> bool {
+    let mut sleep = services.sleep(time);
+    // The schedule polls its runs when it has been told to end.
+    poll_fn(|context| match is_stopping.get() {
+        true => Poll::Ready(false),
+        false => sleep.as_mut().poll(context).map(|()| true),
+    })
+    .await
 }
 
 fn request(body: String) -> Request {

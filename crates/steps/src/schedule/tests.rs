@@ -357,6 +357,41 @@ fn runs_that_fail_are_counted_and_change_nothing() {
 }
 
 #[test]
+fn runs_that_fail_are_retried_where_that_is_wanted() {
+    let (states, clock) = (States::default(), Clock::at("2026-01-01T00:00:00Z"));
+    let is_down = Arc::new(std::sync::atomic::AtomicBool::new(true));
+    let down = Arc::clone(&is_down);
+    let flow = FakeFlow::new(
+        move |_| match down.load(std::sync::atomic::Ordering::Relaxed) {
+            true => Ok(Reply::new(503)),
+            false => Ok(Reply::new(200)),
+        },
+    );
+    let started: Arc<dyn Started> = flow.clone();
+    let retry = "retry: { on: [5xx], times: 3, delay: 25s, backoff: 1, jitter: 0% }";
+    let source = sound(&format!("{{ every: 1m, {retry} }}"), &states);
+    let mut running = Running::start(&source, &started, &clock);
+    running.advance(MINUTE + 30 * SECOND);
+    assert_eq!(flow.begun(), 2);
+    is_down.store(false, std::sync::atomic::Ordering::Relaxed);
+    running.advance(20 * SECOND);
+    assert_eq!(flow.told(|it| member(it, "run")), ["1", "1", "1"]);
+    assert_eq!(measure(&states, "schedule_failed_total"), 0.0);
+    is_down.store(true, std::sync::atomic::Ordering::Relaxed);
+    // It is in progress while it is retried: the next run is left out.
+    running.advance(90 * SECOND);
+    assert_eq!(flow.told(|it| member(it, "run"))[3..], ["2"; 4]);
+    assert_eq!(measure(&states, "schedule_failed_total"), 1.0);
+    assert_eq!(measure(&states, "schedule_skipped_total"), 1.0);
+    // One that waits for a retry does not hold up a stop.
+    running.advance(MINUTE);
+    assert_eq!(flow.begun(), 8);
+    running.stop();
+    assert!(running.has_ended);
+    assert_eq!(measure(&states, "schedule_failed_total"), 2.0);
+}
+
+#[test]
 fn runs_are_put_off_by_chance() {
     let (states, clock) = (States::default(), Clock::at("2026-01-01T11:59:00Z"));
     let flow = FakeFlow::good();
@@ -412,6 +447,10 @@ fn what_is_no_schedule_is_refused() {
                 &["IT0283 1:20 `zone` has no effect on `every`"],
             ),
             ("{ every: 5s, overlap: maybe }", &["IT0114 1:23"]),
+            (
+                "{ every: 5s, retry: { on: [] } }",
+                &["IT0492 1:27 no failure is named"],
+            ),
         ],
     );
 }

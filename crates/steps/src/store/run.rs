@@ -4,16 +4,19 @@ use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
 use component::content::Format;
 use component::handler::{LocalFuture, Services};
-use component::resilience::RetryPolicy;
-use component::source::{Source, Started, success};
+use component::intake::{
+    DeadLetter, Incoming, Intake, IntakeCounts, IntakePolicy, Processed, Settlement,
+};
+use component::source::{Source, Started};
 use journal::{Delivery, Order, Refusal, Settle};
-use message::memory::{self, Intake, NoRoom};
-use message::{Fault, Kind, Origin, Reply, Request};
+use message::memory::{self, NoRoom};
+use message::{Fault, Headers, Kind, Origin, Request};
 use tokio::sync::Notify;
 
 use super::depot::Store;
@@ -32,8 +35,11 @@ pub(super) struct StoreSource {
     pub store: Arc<Store>,
     pub order: Order,
     pub concurrent: usize,
-    pub retry: RetryPolicy,
+    pub policy: Arc<IntakePolicy>,
+    pub counts: Arc<IntakeCounts>,
     pub decode: Option<Format>,
+    /// Whether no worker takes messages any more: `dead_letter: stop`.
+    pub is_halted: Arc<AtomicBool>,
 }
 
 impl Source for StoreSource {
@@ -102,22 +108,26 @@ impl StoreSource {
             return stop.await;
         }
         let gate = Rc::new(Gate::default());
-        let intake = &RefCell::<Intake>::default();
+        let intake = Rc::new(Intake::new(flow, &self.policy, &self.counts));
+        let memory = &RefCell::<memory::Intake>::default();
         let mut taking: Option<LocalFuture<'_, Taken>> = None;
         loop {
             let free = most.saturating_sub(gate.count.get());
-            if free > 0 && taking.is_none() {
+            let is_halted = self.is_halted.load(Ordering::Relaxed);
+            if free > 0 && taking.is_none() && !is_halted {
                 taking = Some(Box::pin(async move {
-                    self.until_room(intake, flow, services).await;
+                    self.until_room(memory, flow, services).await;
                     self.take(free).await
                 }));
             }
             match next(&gate, &mut taking, &mut stop).await {
                 Event::Stop => break,
                 Event::Ended => {}
+                // What another worker has halted meanwhile goes back.
+                Event::Taken(Ok(_)) if self.is_halted.load(Ordering::Relaxed) => {}
                 Event::Taken(Ok(deliveries)) => {
                     for delivery in deliveries {
-                        self.start(delivery, flow, &gate, services);
+                        self.start(delivery, &intake, &gate, services);
                     }
                 }
                 Event::Taken(Err(refusal)) => {
@@ -132,6 +142,7 @@ impl StoreSource {
         }
         // What has been taken meanwhile goes back.
         drop(taking);
+        intake.stop();
         gate.is_stopping.set(true);
         gate.changed.notify_waiters();
         while gate.count.get() > 0 {
@@ -150,12 +161,12 @@ impl StoreSource {
     /// go beyond it: the sizes are not known before.
     async fn until_room(
         &self,
-        intake: &RefCell<Intake>,
+        memory: &RefCell<memory::Intake>,
         flow: &Arc<dyn Started>,
         services: &dyn Services,
     ) {
         loop {
-            let Err(full) = intake.borrow_mut().check() else {
+            let Err(full) = memory.borrow_mut().check() else {
                 return;
             };
             if full == (NoRoom::Now { is_new: true }) {
@@ -172,15 +183,18 @@ impl StoreSource {
     fn start(
         &self,
         delivery: Delivery,
-        flow: &Arc<dyn Started>,
+        intake: &Rc<Intake>,
         gate: &Rc<Gate>,
         services: &dyn Services,
     ) {
         let work = Deliver {
-            delivery: held(delivery),
-            flow: Arc::clone(flow),
-            retry: self.retry.clone(),
-            store: Arc::clone(&self.store),
+            message: Message {
+                delivery: held(delivery),
+                store: Arc::clone(&self.store),
+            },
+            intake: Rc::clone(intake),
+            policy: Arc::clone(&self.policy),
+            is_halted: Arc::clone(&self.is_halted),
             place: Place::new(gate),
         };
         services.spawn(Box::new(move |services| Box::pin(work.run(services))));
@@ -221,62 +235,89 @@ async fn next(
     .await
 }
 
-/// One delivery.
-struct Deliver {
+/// A delivery as a message.
+struct Message {
     delivery: Delivery,
-    flow: Arc<dyn Started>,
-    retry: RetryPolicy,
     store: Arc<Store>,
-    place: Place,
 }
 
-impl Deliver {
-    async fn run(self, services: &dyn Services) {
-        let result = match self.request() {
-            Ok(request) => self.flow.start(request, services).await,
-            Err(fault) => Err(fault),
-        };
-        let settle = self.settle(result, services);
-        self.note(settle, services).await;
-    }
-
+impl Message {
     /// The message as it was when it was stored.
-    fn request(&self) -> Result<Request, Fault> {
-        let unreadable = |why: String| {
-            let store = &self.store.name;
-            let (detail, id) = ("a stored message cannot be read", self.delivery.id);
-            tracing::error!(target: "flow", store, id, why, "{detail}");
-            Fault::new(Kind::Internal, Origin::Engine, detail).with_cause(why)
-        };
+    fn read(&self, attempt: u32) -> Result<Request, String> {
         let body = self.delivery.body.as_ref();
-        let body = body.map_err(|refusal| unreadable(refusal.to_string()))?;
-        let mut request = envelope::decode(body).map_err(|why| unreadable(why.to_owned()))?;
+        let body = body.map_err(|refusal| refusal.to_string())?;
+        let mut request = envelope::decode(body)?;
         let id = self.delivery.name.clone();
-        let attempt = (self.delivery.attempts + 1).to_string();
-        for (name, value) in [("store_id", id), ("store_attempt", attempt)] {
+        for (name, value) in [("store_id", id), ("store_attempt", attempt.to_string())] {
             request.parameters.retain(|(known, _)| **known != *name);
             request.parameters.push((name.into(), value));
         }
         Ok(request)
     }
+}
 
-    /// What becomes of a message whose flow has ended so.
-    fn settle(&self, result: Result<Reply, Fault>, services: &dyn Services) -> Settle {
-        let Err(fault) = success(result) else {
-            return Settle::Done;
-        };
-        let failed = self.delivery.attempts + 1;
-        match self.retry.delay_after(failed, &fault, services.chance()) {
-            Some(wait) => Settle::Back(wait),
-            None => {
-                let (flow, store) = (&**self.flow.name(), &*self.store.name);
-                let (id, error) = (self.delivery.id, fault.to_string());
-                tracing::error!(
-                    target: "flow", flow, store, id, failed, error,
-                    "a message is a dead letter"
-                );
-                Settle::Bury(error)
+impl Incoming for Message {
+    fn id(&self) -> String {
+        self.delivery.name.clone()
+    }
+
+    fn request(&mut self, attempt: u32) -> Result<Request, Fault> {
+        self.read(attempt).map_err(|why| {
+            let store = &self.store.name;
+            let (detail, id) = ("a stored message cannot be read", self.delivery.id);
+            tracing::error!(target: "flow", store, id, why, "{detail}");
+            Fault::new(Kind::Internal, Origin::Engine, detail).with_cause(why)
+        })
+    }
+
+    /// The store counts attempts over restarts.
+    fn failed_before(&self) -> u32 {
+        self.delivery.attempts
+    }
+
+    fn letter(&mut self, attempt: u32) -> Request {
+        self.read(attempt).unwrap_or_else(|_| {
+            // As it was stored: another version may be able to read it.
+            let body = self.delivery.body.clone().unwrap_or_default();
+            Request::of_source("UNREADABLE", Headers::new(), body)
+        })
+    }
+}
+
+/// One delivery.
+struct Deliver {
+    message: Message,
+    intake: Rc<Intake>,
+    policy: Arc<IntakePolicy>,
+    is_halted: Arc<AtomicBool>,
+    place: Place,
+}
+
+impl Deliver {
+    async fn run(mut self, services: &dyn Services) {
+        let intake = Rc::clone(&self.intake);
+        let processed = intake.process(&mut self.message, services).await;
+        match self.settle(processed) {
+            Some(settle) => self.note(settle, services).await,
+            // Dropped, the delivery goes back as it was.
+            None if self.place.0.is_stopping.get() => {}
+            None => self.is_halted.store(true, Ordering::Relaxed),
+        }
+    }
+
+    /// What the store has to note; nothing when the delivery goes back.
+    fn settle(&self, processed: Processed) -> Option<Settle> {
+        let is_kept = matches!(self.policy.dead_letter, DeadLetter::Keep(_));
+        let is_damaged = self.message.delivery.body.is_err();
+        match (processed.settlement, processed.result) {
+            // Its letter holds nothing of it: what there is stays here.
+            (Settlement::Acknowledge, Some(Err(fault))) if is_kept && is_damaged => {
+                Some(Settle::Bury(fault.to_string()))
             }
+            (Settlement::Acknowledge, _) => Some(Settle::Done),
+            (Settlement::Reject { reason, .. }, _) => Some(Settle::Bury(reason)),
+            (Settlement::PutBack(wait), _) => Some(Settle::Back(wait)),
+            (Settlement::Release, _) => None,
         }
     }
 
@@ -286,14 +327,14 @@ impl Deliver {
         let (mut wait, longest) = NOTE;
         let gate = &self.place.0;
         loop {
-            let refusal = match self.delivery.settle(settle.clone()).await {
+            let Message { delivery, store } = &self.message;
+            let refusal = match delivery.settle(settle.clone()).await {
                 Ok(()) => return,
                 Err(refusal) => refusal,
             };
-            let (flow, store) = (&**self.flow.name(), &*self.store.name);
-            let id = self.delivery.id;
+            let (store, id) = (&*store.name, delivery.id);
             tracing::warn!(
-                target: "flow", flow, store, id, %refusal,
+                target: "flow", store, id, %refusal,
                 "what became of a message is not noted"
             );
             let is_over = matches!(

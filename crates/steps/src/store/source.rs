@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use component::content::Format;
+use component::intake::{DeadLetterConfig, DeadLetterPlace, IntakeCounts, IntakePolicy, OwnTarget};
 use component::resilience::{RetryConfig, RetryDefaults};
 use component::source::{Source, SourceContext, SourceDefinition};
 use config::{Node, Report, Spanned, Value};
@@ -44,12 +45,13 @@ struct SourceConfig {
     /// How failed deliveries are retried.
     #[serde(default)]
     retry: RetryConfig<OfStore>,
+    dead_letter: Option<DeadLetterConfig<OfStore>>,
     /// How bodies are decoded, whatever their `Content-Type`: `json`, `xml`, `form`, `csv`, `text`
     /// or `bytes`.
     decode: Option<Format>,
 }
 
-/// `retry:` of a store.
+/// `retry:` and `dead_letter:` of a store.
 #[derive(Debug)]
 struct OfStore;
 
@@ -70,6 +72,15 @@ impl RetryDefaults for OfStore {
     const FACTOR: f64 = 2.0;
     const DELAY_MAX: Duration = Duration::from_secs(300);
     const DELAY_MAX_MEANING: &'static str = "The longest delay. A `Retry-After` may ask for more.";
+}
+
+impl DeadLetterPlace for OfStore {
+    const REJECT: Option<&'static str> = Some(
+        "The message stays in its store as a dead letter, with the reason, until an operator \
+         decides (`intertie store`).",
+    );
+    const OWN: Option<OwnTarget> = None;
+    const REJECTS: bool = true;
 }
 
 /// Which messages wait for each other.
@@ -107,7 +118,6 @@ impl JsonSchema for Forms {
 }
 
 fn build(node: &Node, context: &mut SourceContext<'_>) -> Option<Arc<dyn Source>> {
-    let report = &mut *context.report;
     let config = match &node.value {
         Value::String(text) => SourceConfig {
             name: Spanned {
@@ -117,14 +127,16 @@ fn build(node: &Node, context: &mut SourceContext<'_>) -> Option<Arc<dyn Source>
             concurrent: None,
             ordered: None,
             retry: RetryConfig::default(),
+            dead_letter: None,
             decode: None,
         },
-        Value::Mapping(_) => config::decode(node, report)?,
+        Value::Mapping(_) => config::decode(node, context.report)?,
         _ => {
-            config::check_kind(node, DEFINITION.schema, report);
+            config::check_kind(node, DEFINITION.schema, context.report);
             return None;
         }
     };
+    let report = &mut *context.report;
     let before = report.errors();
     name::check(&config.name, report);
     let order = match config.ordered.as_ref().map(|it| it.value) {
@@ -134,16 +146,39 @@ fn build(node: &Node, context: &mut SourceContext<'_>) -> Option<Arc<dyn Source>
     };
     let concurrent = read_concurrent(config.concurrent.as_ref(), order, report);
     let retry = config.retry.policy(BAD_DELIVERY, report);
-    if report.errors() > before {
+    let name = config.name.value;
+    check_other_store(&name, node, report);
+    let (dead_letter, _) = DeadLetterConfig::read(config.dead_letter, node.span, context)?;
+    if context.report.errors() > before {
         return None;
     }
+    let policy = IntakePolicy {
+        retry,
+        dead_letter,
+        // The store keeps the time of the next attempt over a restart, so each retry is put back.
+        hold_max: Duration::ZERO,
+    };
     Some(Arc::new(StoreSource {
-        store: Store::of(&config.name.value, context.surroundings.states),
+        store: Store::of(&name, context.surroundings.states),
         order,
         concurrent,
-        retry,
+        policy: Arc::new(policy),
+        counts: IntakeCounts::of("store", &name, context),
         decode: config.decode,
+        is_halted: Arc::default(),
     }))
+}
+
+/// Dead letters that went to the store that they come from would be delivered again for ever.
+fn check_other_store(name: &str, node: &Node, report: &mut Report) {
+    let target = node.get("dead_letter").and_then(|it| it.get("store"));
+    if let Some(target) = target.filter(|it| it.as_str() == Some(name)) {
+        let message = "the dead letters of a store go to another store";
+        report.error(BAD_DELIVERY, target.span, message).hint(
+            "leave `dead_letter` out: a message that fails for good stays in its store as a dead \
+             letter",
+        );
+    }
 }
 
 fn read_concurrent(value: Option<&Spanned<u64>>, order: Order, report: &mut Report) -> usize {

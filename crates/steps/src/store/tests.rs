@@ -44,6 +44,10 @@ fn what_the_source_refuses() {
         "{ name: orders, ordered: true }",
         "{ name: orders, ordered: false, decode: json }",
         "{ name: orders, retry: { on: [5xx, 404, timeout, mine], times: 0 } }",
+        "{ name: orders, dead_letter: { store: failed-orders } }",
+        "{ name: orders, dead_letter: reject }",
+        "{ name: orders, dead_letter: drop }",
+        "{ name: orders, dead_letter: stop }",
     ] {
         assert!(build(&SOURCE, sound, &States::default()).is_ok(), "{sound}");
     }
@@ -59,6 +63,18 @@ fn what_the_source_refuses() {
         ("{ name: orders, retry: { on: [999] } }", "IT0492 1:30"),
         ("{ name: orders, retry: { delay: 2d } }", "IT0115 1:33"),
         ("{ name: orders, retry: { jitter: 200% } }", "IT0119 1:34"),
+        (
+            "{ name: orders, dead_letter: { store: orders } }",
+            "IT0492 1:39 the dead letters of a store go to another store",
+        ),
+        (
+            "{ name: orders, dead_letter: { store: a b } }",
+            "IT0490 1:39",
+        ),
+        (
+            "{ name: orders, dead_letter: { folder: dead } }",
+            "IT0114 1:30",
+        ),
     ];
     for (yaml, expected) in cases {
         let problems = build(&SOURCE, yaml, &States::default()).err();

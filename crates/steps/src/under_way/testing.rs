@@ -37,6 +37,7 @@ pub(crate) fn build(
         files: &|_, name| Err(format!("{name} is not there")),
         folder: &|_| std::path::PathBuf::new(),
         states,
+        dead_letters: crate::store::dead_letters,
     };
     let mut context = SourceContext {
         report: &mut report,

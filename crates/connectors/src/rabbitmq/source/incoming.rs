@@ -1,33 +1,140 @@
 //! The message of a flow that a message of a queue becomes.
 
-use amqp::{Deliver, Message, Properties, Table, Value};
-use message::{Body, Field, Headers, Request};
+use amqp::{Deliver, Message, Properties, Received, Table, Value};
+use component::intake::Incoming;
+use component::source::has_succeeded;
+use message::{Body, Fault, Field, Headers, Kind, Origin, Reply, Request, memory};
 
-/// The headers that a copy of a message has which was put back, for queues that do not count
-/// themselves: how often its flow has failed, and where it was published to first.
-const FAILURES: &str = "x-intertie-failures";
+use crate::rabbitmq::consumers::{Delivery, Ticket};
+use crate::rabbitmq::dial::BODY_MAX;
+use crate::rabbitmq::hub::Hub;
+
+/// The headers that the copy of a message has in a dead-letter queue: where it was published to
+/// first, the queue that it was taken from, how often its flow has failed, why it failed last, and
+/// how long it might have waited.
 const EXCHANGE: &str = "x-intertie-exchange";
 const KEY: &str = "x-intertie-key";
+const QUEUE: &str = "x-intertie-queue";
+const FAILURES: &str = "x-intertie-failures";
+const REASON: &str = "x-intertie-reason";
+const EXPIRATION: &str = "x-intertie-expiration";
+/// The most bytes of a reason in a header: headers have to fit into one frame.
+const REASON_MAX: usize = 1024;
 /// The header of a flow's reply that has its status.
 pub(crate) const STATUS: &str = "status";
 /// What quorum queues count in (<https://www.rabbitmq.com/docs/quorum-queues#poison-message-handling>).
 const DELIVERY_COUNT: &str = "x-delivery-count";
+
+/// A message of a queue that has not been settled yet.
+pub(super) struct QueueMessage<'a> {
+    pub queue: &'a str,
+    pub message: &'a Message,
+    /// None when they cannot be read.
+    pub facts: Option<Facts<'a>>,
+    /// Which run of the flow was the last one, from 1.
+    pub attempt: u32,
+    /// How often the flow had failed before.
+    pub failed_before: u32,
+    /// The error reply of the last run, when somebody waits for it.
+    pub error_reply: Option<Box<Reply>>,
+    is_answered: bool,
+    hub: &'a Hub,
+    ticket: &'a Ticket,
+}
+
+impl<'a> QueueMessage<'a> {
+    /// A message of this queue. `is_answered` says whether error replies are wanted.
+    pub fn new(delivery: &'a Delivery, queue: &'a str, is_answered: bool, hub: &'a Hub) -> Self {
+        let Delivery { message, ticket } = delivery;
+        let facts = match message.received() {
+            Ok(Received::Delivered(deliver)) => Facts::read(message, deliver),
+            Ok(Received::Returned(_)) | Err(_) => None,
+        };
+        Self {
+            queue,
+            message,
+            facts,
+            attempt: 0,
+            failed_before: 0,
+            error_reply: None,
+            is_answered,
+            hub,
+            ticket,
+        }
+    }
+}
+
+impl Incoming for QueueMessage<'_> {
+    fn id(&self) -> String {
+        let facts = self.facts.as_ref();
+        match facts.and_then(|it| it.properties.message_id) {
+            Some(id) => String::from_utf8_lossy(id).into_owned(),
+            None => {
+                let tag = facts.map_or(0, |it| it.deliver.tag);
+                format!("delivery {tag} of {}", self.queue)
+            }
+        }
+    }
+
+    fn request(&mut self, attempt: u32) -> Result<Request, Fault> {
+        self.attempt = attempt;
+        if self.message.is_without_body() {
+            return Err(too_large(self.message.size));
+        }
+        match &self.facts {
+            Some(facts) => Ok(facts.request(self.queue, attempt, self.message.body.clone().into())),
+            None => Err(Fault::invalid(
+                "the properties of the message cannot be read",
+            )),
+        }
+    }
+
+    fn flow_ended(&mut self, result: &Result<Reply, Fault>) {
+        self.error_reply = match result {
+            Ok(reply) if self.is_answered && !has_succeeded(result) => Some(reply.clone().into()),
+            Ok(_) | Err(_) => None,
+        };
+    }
+
+    fn delivered_before(&self) -> u32 {
+        let count = self.facts.as_ref().and_then(|it| it.number(DELIVERY_COUNT));
+        count.map_or(0, |count| u32::try_from(count).unwrap_or(u32::MAX))
+    }
+
+    fn failed_before(&self) -> u32 {
+        self.failed_before
+    }
+
+    fn is_gone(&self) -> bool {
+        !self.hub.is_open(self.ticket)
+    }
+
+    fn letter(&mut self, attempt: u32) -> Request {
+        // Empty when there was no room for it.
+        let body = self.message.body.clone();
+        match &self.facts {
+            Some(facts) => facts.request(self.queue, attempt, body.into()),
+            None => Request::of_source("RABBITMQ", Headers::new(), body),
+        }
+    }
+}
+
+/// Why there is no body.
+fn too_large(size: u64) -> Fault {
+    let (limit, of) = match size > BODY_MAX {
+        true => (BODY_MAX, "a message"),
+        false => (memory::bodies().limit(), "limits.body_memory"),
+    };
+    Fault::new(Kind::Invalid, Origin::Client, "the message is too large")
+        .with_status(413)
+        .with_cause(format_args!("{size} bytes; {of} has at most {limit}"))
+}
 
 /// What is known of a message beside its body.
 pub(super) struct Facts<'a> {
     pub deliver: Deliver<'a>,
     pub properties: Properties<'a>,
     pub headers: Table,
-    /// How often its flow has failed as far as this engine remembers.
-    pub remembered: u64,
-}
-
-/// How often the flow of a message has failed before, as far as can be told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Failures {
-    pub count: u64,
-    /// Whether the queue counts, or the count is 0: then it can just go back.
-    pub is_counted: bool,
 }
 
 impl<'a> Facts<'a> {
@@ -39,7 +146,6 @@ impl<'a> Facts<'a> {
             deliver,
             properties,
             headers,
-            remembered: 0,
         })
     }
 
@@ -50,54 +156,44 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// How often its flow has failed before.
-    pub fn failures(&self) -> Failures {
-        if let Some(count) = self.number(DELIVERY_COUNT) {
-            return Failures {
-                count: count.max(self.remembered),
-                is_counted: true,
-            };
-        }
-        let own = self.number(FAILURES);
+    /// How often it has been delivered before, as far as can be told.
+    fn deliveries_before(&self) -> u64 {
         let redelivered = u64::from(self.deliver.redelivered);
-        let count = own.unwrap_or_default().max(redelivered);
-        Failures {
-            count: count.max(self.remembered),
-            is_counted: own.is_none() && !self.deliver.redelivered,
-        }
+        let counted = self.number(DELIVERY_COUNT).unwrap_or_default();
+        counted.max(redelivered)
     }
 
-    /// Whether these are of the same message, delivered again.
-    pub fn is_same(&self, other: &Self) -> bool {
-        let headers = |it: &Self| {
-            let mut headers = it.headers.clone();
-            let is_count = |name: &[u8]| name == DELIVERY_COUNT.as_bytes();
-            headers.0.retain(|(name, _)| !is_count(name));
-            headers
-        };
-        let (one, two) = (&self.deliver, &other.deliver);
-        let properties = Properties {
-            headers: other.properties.headers,
-            ..self.properties
-        };
-        (one.exchange, one.key) == (two.exchange, two.key)
-            && properties == other.properties
-            && headers(self) == headers(other)
-    }
-
-    /// The headers of a copy that is put back after so many failures. Without `CC` and `BCC`, by
+    /// The headers of the copy for a dead-letter queue: its own ones, without `CC` and `BCC`, by
     /// which the broker would route the copy to other queues again
-    /// (<https://www.rabbitmq.com/docs/sender-selected>).
-    pub fn headers_of_copy(&self, failures: u64) -> Table {
+    /// (<https://www.rabbitmq.com/docs/sender-selected>), and without the count of the queue that
+    /// it leaves.
+    pub fn headers_of_copy(&self) -> Table {
         let mut headers = self.headers.clone();
-        let is_route = |name: &[u8]| matches!(name, b"CC" | b"BCC");
-        headers.0.retain(|(name, _)| !is_route(name));
-        let (exchange, key) = self.origin();
-        let count = i64::try_from(failures).unwrap_or(i64::MAX);
-        headers.set(FAILURES, Value::Integer(count));
-        headers.set(EXCHANGE, Value::Text(exchange.to_vec()));
-        headers.set(KEY, Value::Text(key.to_vec()));
+        let is_left =
+            |name: &[u8]| matches!(name, b"CC" | b"BCC") || name == DELIVERY_COUNT.as_bytes();
+        headers.0.retain(|(name, _)| !is_left(name));
         headers
+    }
+
+    /// Adds to them where the message comes from, how often its flow has failed and why.
+    pub fn explain(&self, headers: &mut Table, queue: &str, (failed, reason): (u32, &str)) {
+        let (exchange, key) = self.origin();
+        let end = (0..=REASON_MAX.min(reason.len())).rev();
+        let end = end.into_iter().find(|at| reason.is_char_boundary(*at));
+        let reason = end.and_then(|end| reason.get(..end)).unwrap_or_default();
+        let texts = [
+            (EXCHANGE, exchange),
+            (KEY, key),
+            (QUEUE, queue.as_bytes()),
+            (REASON, reason.as_bytes()),
+        ];
+        for (name, text) in texts {
+            headers.set(name, Value::Text(text.to_vec()));
+        }
+        headers.set(FAILURES, i64::from(failed));
+        if let Some(time) = self.properties.expiration {
+            headers.set(EXPIRATION, Value::Text(time.to_vec()));
+        }
     }
 
     fn text(&self, name: &str) -> Option<&[u8]> {
@@ -114,21 +210,22 @@ impl<'a> Facts<'a> {
         (exchange, key)
     }
 
-    /// The message as its flow sees it.
-    pub fn request(&self, queue: &str, body: Body) -> Request {
+    /// The message as this run of its flow sees it.
+    pub fn request(&self, queue: &str, attempt: u32, body: Body) -> Request {
         Request {
             path: format!("/{}", encoded(queue.as_bytes())),
-            parameters: self.parameters(queue),
+            parameters: self.parameters(queue, attempt),
             ..Request::of_source("RABBITMQ", self.flow_headers(), body)
         }
     }
 
-    fn parameters(&self, queue: &str) -> Vec<(Box<str>, String)> {
+    fn parameters(&self, queue: &str, attempt: u32) -> Vec<(Box<str>, String)> {
         let (exchange, key) = self.origin();
         let it = &self.properties;
-        let deliveries = (self.failures().count + 1).to_string();
+        let deliveries = self.deliveries_before().saturating_add(attempt.into());
+        let deliveries = deliveries.to_string();
         let timestamp = it.timestamp.map(|it| it.to_string());
-        let redelivered = match self.deliver.redelivered || self.remembered > 0 {
+        let redelivered = match self.deliver.redelivered || attempt > 1 {
             true => "true",
             false => "false",
         };
@@ -250,14 +347,8 @@ mod tests {
         assert_eq!(of("x-death", Value::Array(Vec::new())), None);
     }
 
-    #[test]
-    fn a_copy_keeps_its_headers_but_no_other_queues() {
-        let mut headers = Table::default();
-        for name in ["CC", "BCC"] {
-            headers.set(name, Value::Array(vec![Value::from("other")]));
-        }
-        headers.set("cc", Value::from("a header of the sender's own"));
-        let facts = Facts {
+    fn facts<'a>(headers: Table, properties: Properties<'a>) -> Facts<'a> {
+        Facts {
             deliver: Deliver {
                 consumer: b"c",
                 tag: 1,
@@ -265,15 +356,60 @@ mod tests {
                 exchange: b"orders",
                 key: b"new",
             },
-            properties: Properties::default(),
+            properties,
             headers,
-            remembered: 0,
+        }
+    }
+
+    fn names(table: &Table) -> Vec<String> {
+        let names = table
+            .0
+            .iter()
+            .map(|(name, _)| String::from_utf8_lossy(name));
+        let mut names: Vec<_> = names.map(|name| name.into_owned()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_copy_keeps_its_headers_but_no_other_queues_and_no_count() {
+        let mut headers = Table::default();
+        for name in ["CC", "BCC"] {
+            headers.set(name, Value::Array(vec![Value::from("other")]));
+        }
+        headers.set(DELIVERY_COUNT, 7_i64);
+        headers.set("cc", Value::from("a header of the sender's own"));
+        let properties = Properties {
+            expiration: Some(b"60000"),
+            ..Properties::default()
         };
-        let mut copy = facts.headers_of_copy(2).0;
-        copy.sort_by(|a, b| a.0.cmp(&b.0));
-        let names = copy.iter().map(|it| String::from_utf8_lossy(&it.0));
-        let expected = ["cc", EXCHANGE, FAILURES, KEY];
-        assert_eq!(names.collect::<Vec<_>>(), expected);
+        let facts = facts(headers, properties);
+        let mut copy = facts.headers_of_copy();
+        assert_eq!(names(&copy), ["cc"]);
+        facts.explain(&mut copy, "in", (6, &"x".repeat(5000)));
+        let expected = ["cc", EXCHANGE, EXPIRATION, FAILURES, KEY, QUEUE, REASON];
+        assert_eq!(names(&copy), expected);
+        assert_eq!(copy.get(FAILURES), Some(&Value::Integer(6)));
+        assert_eq!(copy.get(QUEUE), Some(&Value::from("in")));
+        assert_eq!(copy.get(REASON), Some(&Value::from(&*"x".repeat(1024))));
+    }
+
+    #[test]
+    fn deliveries_are_those_that_the_queue_counts_and_the_runs_here() {
+        let deliveries = |count: Option<i64>, attempt| {
+            let mut headers = Table::default();
+            if let Some(count) = count {
+                headers.set(DELIVERY_COUNT, count);
+            }
+            let facts = facts(headers, Properties::default());
+            let parameters = facts.parameters("in", attempt);
+            let mut found = parameters.into_iter().filter(|it| &*it.0 == "deliveries");
+            found.next().unwrap().1
+        };
+        assert_eq!(deliveries(Some(3), 1), "4");
+        assert_eq!(deliveries(Some(3), 2), "5");
+        // It has been redelivered, and nobody counts.
+        assert_eq!(deliveries(None, 1), "2");
     }
 
     #[test]

@@ -6,8 +6,9 @@ use crate::testing::{parse, source};
 
 #[test]
 fn sources_are_read() {
-    let all = "{ connection: mq, queue: [a, b], concurrent: 65535, on_failure: requeue, \
-               redeliveries: 1, delay: 0s, memory: 1GiB, reply: true, decode: json }";
+    let all = "{ connection: mq, queue: [a, b], concurrent: 65535, memory: 1GiB, reply: true, \
+               retry: { on: [5xx, timeout], times: 1000, delay: 1ms, backoff: 1, jitter: 0% }, \
+               dead_letter: { queue: dead }, decode: json }";
     let found = source(&DEFINITION, all).unwrap();
     assert!(found.is_on_every_worker() && found.decode().is_some());
     let ordered = source(&DEFINITION, "{ connection: mq, queue: a, ordered: true }").unwrap();
@@ -38,10 +39,13 @@ fn every_problem_has_its_place() {
         ("{ connection: mq, queue: '' }", "IT0401 1:26"),
         ("{ connection: mq, queue: [a, a] }", "IT0401 1:30"),
         (
-            "{ connection: mq, queue: a, redeliveries: 2 }",
-            "IT0401 1:43",
+            "{ connection: mq, queue: a, dead_letter: { queue: '' } }",
+            "IT0401 1:51",
         ),
-        ("{ connection: mq, queue: a, delay: 2s }", "IT0401 1:36"),
+        (
+            "{ connection: mq, queue: [b, a], dead_letter: { queue: a } }",
+            "IT0401 1:56",
+        ),
         (
             "{ connection: mq, queue: a, ordered: true, prefetch: 2 }",
             "IT0401 1:54",
@@ -65,5 +69,75 @@ fn every_problem_has_its_place() {
         let found = source(&DEFINITION, yaml).err().unwrap_or_default();
         assert_eq!(found.len(), 1, "{yaml}: {found:?}");
         assert!(found[0].starts_with(expected), "{yaml}: {found:?}");
+    }
+}
+
+#[test]
+fn failed_messages_go_where_the_file_says() {
+    for dead_letter in [
+        "reject",
+        "drop",
+        "stop",
+        "{ store: failed }",
+        "{ queue: b }",
+    ] {
+        let yaml = format!("{{ connection: mq, queue: a, dead_letter: {dead_letter} }}");
+        assert!(source(&DEFINITION, &yaml).is_ok(), "{dead_letter}");
+    }
+    for dead_letter in ["requeue", "{}", "{ stream: b }", "{ store: a, queue: b }"] {
+        let yaml = format!("{{ connection: mq, queue: a, dead_letter: {dead_letter} }}");
+        assert!(source(&DEFINITION, &yaml).is_err(), "{dead_letter}");
+    }
+}
+
+/// A broker takes back what is held for longer.
+#[test]
+fn delays_that_take_too_long_together_are_refused() {
+    let found = |retry: &str| {
+        let yaml = format!("{{ connection: mq, queue: a, retry: {{ {retry} }} }}");
+        source(&DEFINITION, &yaml).map(drop)
+    };
+    for retry in [
+        "times: 0",
+        "times: 1, delay: 20m",
+        "times: 43",
+        "times: 1000, delay: 1s, backoff: 1",
+    ] {
+        assert_eq!(found(retry), Ok(()), "{retry}");
+    }
+    for (retry, minutes) in [
+        ("times: 44", 21),
+        ("times: 1000", 499),
+        ("times: 2, delay: 11m", 22),
+        ("times: 10, delay: 1d", 14400),
+    ] {
+        let problems = found(retry).unwrap_err();
+        let told = format!("IT0401 1:36 the delays of all retries take {minutes}m together");
+        assert_eq!(problems.len(), 1, "{retry}: {problems:?}");
+        assert!(problems[0].starts_with(&told), "{retry}: {problems:?}");
+    }
+}
+
+#[test]
+fn old_words_are_refused_with_the_new_ones() {
+    for (old, new) in [
+        ("on_failure: reject", "dead_letter"),
+        ("redeliveries: 3", "retry"),
+        ("delay: 2s", "retry"),
+    ] {
+        let yaml = format!("{{ connection: mq, queue: a, {old} }}");
+        let (node, _, _, mut report) = parse(&yaml);
+        assert!(config::decode::<ConsumeConfig>(&node, &mut report).is_none());
+        let problems = report.diagnostics();
+        let hints: Vec<_> = problems.iter().map(|it| it.hint_text()).collect();
+        assert_eq!(
+            hints,
+            [Some(&*format!("it is called `{new}` now"))],
+            "{old}"
+        );
+    }
+    for other in ["acknowledge: after-success", "ordered: by-key"] {
+        let yaml = format!("{{ connection: mq, queue: a, {other} }}");
+        assert!(source(&DEFINITION, &yaml).is_err(), "{other}");
     }
 }

@@ -214,12 +214,14 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// Moves an entry to another stream and acknowledges it, both or neither.
-    pub async fn bury(
+    /// Adds an entry to the stream for dead letters. It is acknowledged in a command of its own: in
+    /// a transaction it would be acknowledged even if it could not be added, for the server goes on
+    /// after a command that fails.
+    pub async fn add_dead_letter(
         &self,
         entry: &Entry,
         target: &str,
-        (why, tries): (&str, u64),
+        (reason, failed): (&str, u32),
     ) -> Result<(), Fault> {
         let mut add = cmd("XADD");
         add.arg(target).arg("*");
@@ -228,13 +230,9 @@ impl<'a> Group<'a> {
         }
         add.arg("dead-letter-stream").arg(&self.settings.stream);
         add.arg("dead-letter-id").arg(&entry.id);
-        add.arg("dead-letter-reason").arg(why);
-        add.arg("dead-letter-deliveries").arg(tries);
-        let mut done = self.about("XACK");
-        done.arg(&entry.id);
-        let mut both = redis::pipe();
-        both.atomic().add_command(add).add_command(done);
-        self.link.all(&both, self.services).await
+        add.arg("dead-letter-reason").arg(reason);
+        add.arg("dead-letter-attempts").arg(failed);
+        self.link.command(&add, self.services).await.map(drop)
     }
 
     /// A command about the group.

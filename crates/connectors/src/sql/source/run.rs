@@ -1,25 +1,24 @@
 //! The source while it runs: query, one row after the other, a note of each that is done with.
 
 use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
-use component::handler::{LocalFuture, Services, within};
-use component::source::{Source, Started, failure};
+use component::handler::{LocalFuture, Services};
+use component::intake::{DeadLetter, Intake, IntakeCounts, IntakePolicy, Settlement};
+use component::source::{Source, Started};
 use expr::{Value, value};
-use message::{Fault, Headers, Request};
 
+use super::Settings;
 use super::keep::Mark;
-use super::{OnFailure, Settings};
+use super::row::{BYTES_MAX, Content, Row, column, cursor_of, marks_of, named};
 use crate::sql::error::{Class, SqlError};
 use crate::sql::session::{Done, Sink, Statement, Wants};
 use crate::sql::sink::{Bounds, Collect, Ignore};
 use crate::sql::{Database, pool};
 
-/// The most bytes of a batch, and of a row as JSON.
-const BYTES_MAX: u64 = 64 << 20;
 /// How deep a cursor may be: it is a number or a text.
 const CURSOR_DEPTH: usize = 2;
 
@@ -28,6 +27,8 @@ pub(super) struct SqlSource {
     pub connection: String,
     pub database: Arc<Database>,
     pub settings: Settings,
+    pub policy: Arc<IntakePolicy>,
+    pub counts: Arc<IntakeCounts>,
 }
 
 /// One run of the source.
@@ -35,14 +36,18 @@ struct Run<'a> {
     source: &'a SqlSource,
     flow: &'a Arc<dyn Started>,
     services: &'a dyn Services,
-    stop: LocalFuture<'static, ()>,
+    intake: &'a Intake,
     /// Where it is; loaded before the first query.
     cursor: Option<Value>,
     /// What the last row is marked by that could not be read.
     unreadable: Option<Value>,
+    /// The last row that was too large, by what it is marked by where that is known, and how often
+    /// it has failed.
+    too_large: Option<(Option<Value>, u32)>,
 }
 
-/// The source has been told to stop.
+/// The source takes no further row: it has been told to stop, or a row has failed for good and
+/// `dead_letter: stop` says so.
 struct Stopped;
 
 impl Source for SqlSource {
@@ -52,17 +57,41 @@ impl Source for SqlSource {
         services: &'a dyn Services,
         stop: LocalFuture<'static, ()>,
     ) -> LocalFuture<'a, ()> {
+        Box::pin(self.start_all(flow, services, stop))
+    }
+}
+
+impl SqlSource {
+    async fn start_all(
+        &self,
+        flow: &Arc<dyn Started>,
+        services: &dyn Services,
+        mut stop: LocalFuture<'static, ()>,
+    ) {
+        let intake = Intake::new(flow, &self.policy, &self.counts);
         let mut run = Run {
             source: self,
             flow,
             services,
-            stop,
+            intake: &intake,
             cursor: None,
             unreadable: None,
+            too_large: None,
         };
-        Box::pin(async move {
-            let Stopped = run.go().await;
+        let mut work = pin!(run.go());
+        let mut is_stopping = false;
+        poll_fn(|context| {
+            if !is_stopping && stop.as_mut().poll(context).is_ready() {
+                is_stopping = true;
+                intake.stop();
+            }
+            work.as_mut().poll(context)
         })
+        .await;
+        if !is_stopping {
+            // A row has failed for good, and nothing is done with those behind it.
+            stop.await;
+        }
     }
 }
 
@@ -71,7 +100,7 @@ impl Run<'_> {
         loop {
             let step = match self.batch().await {
                 Ok(Found::Rows(rows)) => self.rows(rows).await,
-                Ok(Found::TooLarge(row, error)) => self.too_large(Some(&row), error).await,
+                Ok(Found::TooLarge(marks, error)) => self.too_large(Some(marks), error).await,
                 Ok(Found::Unreadable(error)) => self.unreadable(error).await,
                 Err(error) => {
                     self.warn("the query failed", error);
@@ -87,7 +116,7 @@ impl Run<'_> {
     async fn rows(&mut self, rows: Vec<Value>) -> Result<(), Stopped> {
         let is_full = rows.len() >= self.source.settings.batch;
         for row in rows {
-            if self.is_stopped().await {
+            if self.intake.is_over() {
                 return Err(Stopped);
             }
             self.row(&row).await?;
@@ -98,56 +127,73 @@ impl Run<'_> {
         }
     }
 
-    /// Runs the flow with a row and notes that it is done with.
+    /// Runs the flow with a row until it has succeeded, or the row is a dead letter, and marks the
+    /// row as done.
     async fn row(&mut self, row: &Value) -> Result<(), Stopped> {
-        loop {
-            let ended = match request(row) {
-                Ok(request) => self.flow.start(request, self.services).await,
-                Err(fault) => Err(fault),
-            };
-            match failure(&ended) {
-                Some(text) if self.tries_again(&text).await? => {}
-                _ => return self.mark(row).await,
-            }
+        let mut message = Row {
+            mark: &self.source.settings.mark,
+            content: Content::Whole(row),
+            attempts: 0,
+        };
+        while let Some(delay) = self.process(&mut message).await? {
+            self.pause(delay).await?;
+        }
+        self.mark(row).await
+    }
+
+    /// Has the flow run with a row. The delay before the row is tried again; `None` when it is done
+    /// with.
+    async fn process(&self, row: &mut Row<'_>) -> Result<Option<Duration>, Stopped> {
+        match self.intake.process(row, self.services).await.settlement {
+            Settlement::Acknowledge => Ok(None),
+            Settlement::PutBack(delay) => Ok(Some(delay)),
+            // A source of rows has no `reject`.
+            Settlement::Release | Settlement::Reject { .. } => Err(Stopped),
         }
     }
 
-    /// A row that is larger than what may be held of a batch. Of it there is what it is marked by,
-    /// but for one that is not going to be passed over.
-    async fn too_large(&mut self, row: Option<&Value>, error: SqlError) -> Result<(), Stopped> {
-        let fault = error.fault(&self.source.connection);
-        let cause = fault.cause.unwrap_or_default();
-        let text = format!("a row is too large: {}: {cause}", fault.detail);
-        if self.source.settings.on_failure == OnFailure::Retry {
-            tracing::warn!(target: "flow", flow = &**self.flow.name(), "{text}");
-        }
-        match (self.tries_again(&text).await?, row) {
-            (false, Some(row)) => self.mark(row).await,
-            // It is read again: it may have become smaller, or the limit larger.
-            _ => Ok(()),
+    /// A row that is larger than what may be held of a batch fails like one whose flow fails.
+    /// Before each retry it is read again: it may have become smaller, or the limit larger.
+    async fn too_large(&mut self, marks: Option<Value>, error: SqlError) -> Result<(), Stopped> {
+        self.warn("a row is too large", error.clone());
+        let before = self.too_large.take();
+        let before = before.filter(|(last, _)| *last == marks);
+        let mut message = Row {
+            mark: &self.source.settings.mark,
+            content: Content::Marks(marks.as_ref(), error.fault(&self.source.connection)),
+            attempts: before.map_or(0, |(_, attempts)| attempts),
+        };
+        match (self.process(&mut message).await?, &marks) {
+            (None, Some(row)) => self.mark(row).await,
+            (delay, _) => {
+                let attempts = message.attempts;
+                self.too_large = Some((marks, attempts));
+                let delay = delay.unwrap_or(self.source.settings.delay);
+                self.pause(delay).await
+            }
         }
     }
 
     /// The next row is larger than what the driver reads at all. What it is marked by is asked for
-    /// alone, where it is to be passed over: twice, with the row between, since another row may
-    /// have come before it meanwhile.
+    /// alone: twice, with the row between, since another row may have come before it meanwhile.
     async fn unreadable(&mut self, error: SqlError) -> Result<(), Stopped> {
-        if self.source.settings.on_failure != OnFailure::Skip {
-            return self.too_large(None, error).await;
-        }
-        let row = match self.peek().await {
-            Ok(row) => row,
+        let marks = match self.peek().await {
+            Ok(marks) => marks,
+            // What stays where it is need not be known.
+            Err(_) if matches!(self.source.policy.dead_letter, DeadLetter::Stop) => {
+                return self.too_large(None, error).await;
+            }
             Err(why) => {
                 self.warn("a row is too large to be read", error);
-                self.warn("it cannot be passed over", why);
+                self.warn("it cannot be kept as a dead letter, and is read again", why);
                 return self.pause(self.source.settings.delay).await;
             }
         };
-        if row.is_some() && self.unreadable == row {
+        if marks.is_some() && self.unreadable == marks {
             self.unreadable = None;
-            return self.too_large(row.as_ref(), error).await;
+            return self.too_large(marks, error).await;
         }
-        self.unreadable = row;
+        self.unreadable = marks;
         match self.unreadable {
             Some(_) => Ok(()),
             None => self.pause(self.source.settings.delay).await,
@@ -169,37 +215,23 @@ impl Run<'_> {
         let mut found = Collect::new(bounds, 1);
         self.send(peek, &arguments, &mut found).await?;
         let row = found.into_rows().into_iter().next();
-        row.map(|row| self.marks_of(&row)).transpose()
-    }
-
-    /// What becomes of a row that has failed, for this reason: whether it is tried again, now, or
-    /// passed over.
-    async fn tries_again(&mut self, text: &str) -> Result<bool, Stopped> {
-        let flow = &**self.flow.name();
-        match self.source.settings.on_failure {
-            OnFailure::Retry => {
-                self.pause(self.source.settings.delay).await?;
-                Ok(true)
-            }
-            OnFailure::Skip => {
-                tracing::warn!(target: "flow", flow, "{text}; the row is passed over");
-                Ok(false)
-            }
-            OnFailure::Stop => {
-                tracing::error!(target: "flow", flow, "{text}; no further rows are taken");
-                self.stop.as_mut().await;
-                Err(Stopped)
-            }
-        }
+        let mark = &self.source.settings.mark;
+        row.map(|row| marks_of(&row, mark)).transpose()
     }
 
     /// Notes that a row is done with. The flow is not run again for want of a note.
     async fn mark(&mut self, row: &Value) -> Result<(), Stopped> {
-        while let Err(error) = self.note(row).await {
-            self.warn("a row cannot be marked as done with", error);
-            self.pause(self.source.settings.delay).await?;
-        }
-        Ok(())
+        let (intake, services) = (self.intake, self.services);
+        let (source, flow) = (self.source, self.flow);
+        let noted = intake.until_done(
+            services,
+            async || self.note(row).await,
+            |error: &SqlError| {
+                let what = "a row cannot be marked as done with";
+                source.warn(flow, what, error.clone());
+            },
+        );
+        noted.await.ok_or(Stopped)
     }
 
     async fn batch(&mut self) -> Result<Found, SqlError> {
@@ -231,8 +263,9 @@ impl Run<'_> {
         let is_too_large = error.class == Class::TooLarge;
         match (sink.is_refused, sink.count) {
             (true, 1) if is_too_large && sink.first.is_some() => {
-                let row = self.marks_of(&sink.first.unwrap_or_default())?;
-                Ok(Found::TooLarge(row, error))
+                let row = sink.first.unwrap_or_default();
+                let marks = marks_of(&row, &settings.mark)?;
+                Ok(Found::TooLarge(marks, error))
             }
             (true, 1) => Err(error),
             // The database, or its driver, does not give the first row.
@@ -254,18 +287,6 @@ impl Run<'_> {
             }
         }
         Ok(rows)
-    }
-
-    /// The columns of a row that it is marked by.
-    fn marks_of(&self, row: &Value) -> Result<Value, SqlError> {
-        let members = match &self.source.settings.mark {
-            Mark::After(statement) => {
-                let values = named(statement, |name| column(row, name))?;
-                statement.names.iter().cloned().zip(values).collect()
-            }
-            Mark::Cursor { column, .. } => vec![(column.clone(), cursor_of(row, column)?)],
-        };
-        Ok(value::object(members))
     }
 
     /// The cursor that is kept; the start is kept when there is none.
@@ -339,59 +360,28 @@ impl Run<'_> {
     }
 
     fn warn(&self, what: &str, error: SqlError) {
-        let fault = error.fault(&self.source.connection);
+        self.source.warn(self.flow, what, error);
+    }
+
+    /// Waits, unless the source has to end.
+    async fn pause(&self, time: Duration) -> Result<(), Stopped> {
+        match self.intake.pause(time, self.services).await {
+            true => Ok(()),
+            false => Err(Stopped),
+        }
+    }
+}
+
+impl SqlSource {
+    fn warn(&self, flow: &Arc<dyn Started>, what: &str, error: SqlError) {
+        let fault = error.fault(&self.connection);
         tracing::warn!(
             target: "flow",
-            flow = &**self.flow.name(),
+            flow = &**flow.name(),
             cause = fault.cause.as_deref().unwrap_or_default(),
             "{what}: {}", fault.detail
         );
     }
-
-    async fn pause(&mut self, time: Duration) -> Result<(), Stopped> {
-        match within(time, self.services, self.stop.as_mut()).await {
-            Some(()) => Err(Stopped),
-            None => Ok(()),
-        }
-    }
-
-    async fn is_stopped(&mut self) -> bool {
-        let stop = &mut self.stop;
-        poll_fn(|context| Poll::Ready(stop.as_mut().poll(context).is_ready())).await
-    }
-}
-
-/// A column of a row: databases differ in how they write names in capitals.
-fn column(row: &Value, name: &str) -> Option<Value> {
-    if let Some(found) = value::get(row, name) {
-        return Some(found.clone());
-    }
-    let mut members = value::members(row)?;
-    let same = members.find(|(key, _)| key.eq_ignore_ascii_case(name));
-    same.map(|(_, value)| value.clone())
-}
-
-/// The cursor of a row.
-fn cursor_of(row: &Value, name: &str) -> Result<Value, SqlError> {
-    let found = column(row, name);
-    let found = found.filter(|it| matches!(it, Value::Num(_) | Value::TStr(_)));
-    let missing = || {
-        let message = format!("the row has no number or text `{name}` to be the cursor");
-        SqlError::unsupported(message)
-    };
-    found.ok_or_else(missing)
-}
-
-/// The arguments of a statement, each found by its name.
-fn named(
-    statement: &Statement,
-    find: impl Fn(&str) -> Option<Value>,
-) -> Result<Vec<Value>, SqlError> {
-    let found = statement.names.iter().map(|name| {
-        let missing = || SqlError::argument(name, "is no column of the row");
-        find(name).ok_or_else(missing)
-    });
-    found.collect()
 }
 
 /// A cursor as it is kept.
@@ -399,15 +389,6 @@ fn written(cursor: &Value) -> Option<Value> {
     let mut text = Vec::new();
     expr::json::write(cursor, 2000, &mut text).ok()?;
     String::from_utf8(text).ok().map(value::text)
-}
-
-/// What a flow is started with: the row as JSON.
-fn request(row: &Value) -> Result<Request, Fault> {
-    let mut body = Vec::with_capacity(256);
-    expr::json::write(row, BYTES_MAX as usize, &mut body).map_err(Fault::expression)?;
-    let mut headers = Headers::new();
-    headers.append("Content-Type", "application/json");
-    Ok(Request::of_source("ROW", headers, body))
 }
 
 /// What a query has found.

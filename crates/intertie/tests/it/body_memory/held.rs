@@ -8,7 +8,7 @@ use testkit::{RawClient, WebSocket, wait_until};
 use super::{MEGABYTE, REFUSED, Site};
 use crate::support::post;
 
-const DONE: &str = "intertie_file_done_total";
+const DONE: &str = "intertie_source_succeeded_total";
 
 /// A file's folder is that of the flows.
 fn put(site: &Site, name: &str, size: usize) {

@@ -1,5 +1,6 @@
 //! Messages of RabbitMQ.
 
+use amqp::Value;
 use testkit::wait_until;
 
 use super::{MEGABYTE, REFUSED, Site, USED};
@@ -81,17 +82,30 @@ fn many_small_messages_take_room_together() {
     assert!(delivered(&site) < 60.0, "{}", delivered(&site));
 }
 
+/// Its dead letter has no body, so the broker gets it back, which has it.
 #[test]
-fn a_message_above_the_whole_budget_is_rejected_with_its_reason() {
-    let (mut client, queue) = queue(1, 5 * MEGABYTE);
+fn a_message_above_the_whole_budget_is_a_dead_letter_here_and_in_the_broker() {
+    let (queue, dead) = (name("memory"), name("dead"));
+    let mut client = Client::connect(BROKER.port(), "/");
+    client.declare_queue(&dead, &[]);
+    let arguments = [
+        ("x-dead-letter-exchange", Value::from("")),
+        ("x-dead-letter-routing-key", Value::from(&*dead)),
+    ];
+    client.declare_queue(&queue, &arguments);
+    let body = format!("\"{}\"", "x".repeat(5 * MEGABYTE));
+    client.publish(&queue, &json(), body.as_bytes());
     client.publish(&queue, &json(), b"1");
-    let site = Site::run(&source(
-        &queue,
-        "prefetch: 1, ordered: false",
-        "[ { map: . } ]",
-    ));
+    let settings = "prefetch: 1, ordered: false, retry: { times: 0 }";
+    let site = Site::run(&source(&queue, settings, "[ { map: . } ]"));
     wait_until("both have come", || delivered(&site) == 2.0);
     wait_until("all is given back", || site.used() == 0.0);
+    client.consume(&dead);
+    assert_eq!(client.take(1).remove(0).body.len(), body.len());
+    let letters = site
+        .engine
+        .measured("intertie_source_dead_letters_total", &[]);
+    assert_eq!(letters, Some(1.0));
     let log = site.engine.stop();
     assert!(
         log.contains("too large") && log.contains("limits.body_memory"),

@@ -5,8 +5,9 @@ use testkit::wait_until;
 
 use super::{MEGABYTE, REFUSED, Site};
 
-const DONE: &str = "intertie_redis_done_total";
-const FAILED: &str = "intertie_redis_failed_total";
+const DONE: &str = "intertie_source_succeeded_total";
+const FAILED: &str = "intertie_source_failed_total";
+const DEAD: &str = "intertie_source_dead_letters_total";
 const DROPPED: &str = "intertie_redis_dropped_total";
 
 fn source(redis: &Redis, settings: &str, steps: &str) -> String {
@@ -65,16 +66,47 @@ fn a_source_of_entries_leaves_a_quarter_of_the_budget() {
 }
 
 #[test]
-fn an_entry_above_the_whole_budget_fails_with_its_reason() {
+fn an_entry_above_the_whole_budget_is_moved_at_once_with_its_reason() {
     let redis = Redis::start();
     add(&redis, 1, 5 * MEGABYTE);
     add(&redis, 1, 3);
-    let settings = format!("{STREAM}, on_failure: dead-letter, dead_letter: dead, deliveries: 1");
+    let settings = format!("{STREAM}, retry: {{ delay: 1h }}, dead_letter: {{ stream: dead }}");
     let site = Site::run(&source(&redis, &settings, "[ { map: length } ]"));
     wait_until("one is done", || site.engine.metric(DONE) == 1.0);
     wait_until("it is moved", || redis.ask(&["XLEN", "dead"]) == "1");
     let dead = redis.ask(&["XRANGE", "dead", "-", "+"]);
     assert!(dead.contains("more than `limits.body_memory`") && dead.len() > 5 * MEGABYTE);
+    wait_until("all is given back", || site.used() == 0.0);
+}
+
+#[test]
+fn an_entry_above_the_whole_budget_is_kept_whole_in_a_store() {
+    let redis = Redis::start();
+    add(&redis, 1, 5 * MEGABYTE);
+    let letters = "---\nflow: letters\nfrom: { store: large }\nsteps:\n\
+                   \x20 - map: length\n  - log: { message: 'a letter of ${ . } bytes' }\n";
+    let settings = format!("{STREAM}, dead_letter: {{ store: large }}");
+    let flows = source(&redis, &settings, "[ { map: length } ]") + letters;
+    let site = Site::run(&flows);
+    wait_until("it is acknowledged", || pending(&redis) == "0");
+    assert_eq!(site.engine.metric(DEAD), 1.0);
+    let message = format!("a letter of {} bytes", 5 * MEGABYTE);
+    site.engine.process.wait_for(&message);
+    wait_until("all is given back", || site.used() == 0.0);
+}
+
+#[test]
+fn entries_have_their_room_until_they_are_settled() {
+    let redis = Redis::start();
+    add(&redis, 1, MEGABYTE);
+    let retry = "retry: { times: 1, delay: 2s, jitter: 0% }, dead_letter: drop";
+    let settings = format!("{STREAM}, {retry}");
+    let steps = "[ { map: length }, { raise: { type: bad } } ]";
+    let site = Site::run(&source(&redis, &settings, steps));
+    wait_until("it waits", || site.engine.metric(FAILED) == 1.0);
+    assert!(site.used() >= MEGABYTE as f64);
+    wait_until("it is dropped", || pending(&redis) == "0");
+    assert_eq!(site.engine.metric(FAILED), 2.0);
     wait_until("all is given back", || site.used() == 0.0);
 }
 

@@ -12,11 +12,11 @@ use super::client::{Client, json};
 use super::{BROKER, name, run};
 use crate::support::{get, post};
 
-const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
-const BROKEN: &[u8] = b"HTTP/1.1 500 Broken\r\nContent-Length: 0\r\n\r\n";
+pub(super) const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+pub(super) const BROKEN: &[u8] = b"HTTP/1.1 500 Broken\r\nContent-Length: 0\r\n\r\n";
 
 /// A flow that posts each message of a queue to a back end.
-fn to_backend(queue: &str, settings: &str, port: u16) -> String {
+pub(super) fn to_backend(queue: &str, settings: &str, port: u16) -> String {
     let url = BROKER.url();
     format!(
         "flow: out\nuse: {{ mq: {{ rabbitmq: '{url}' }} }}\n\
@@ -129,26 +129,6 @@ fn only_so_many_flows_run_beside_each_other() {
 }
 
 #[test]
-fn what_fails_becomes_a_dead_letter() {
-    let (queue, dead) = (name("in"), name("dead"));
-    let mut client = Client::connect(BROKER.port(), "/");
-    client.declare_queue(&dead, &[]);
-    let arguments = [
-        ("x-dead-letter-exchange", Value::from("")),
-        ("x-dead-letter-routing-key", Value::from(&*dead)),
-    ];
-    client.declare_queue(&queue, &arguments);
-    let backend = StrictBackend::answering(|_| BROKEN.to_vec());
-    let (engine, _folder) = run(&to_backend(&queue, "prefetch: 10", backend.port()));
-    client.publish_json(&queue, r#"{"n":1}"#);
-    client.consume(&dead);
-    let message = client.take(1).remove(0);
-    assert_eq!(&*message.body, br#"{"n":1}"#);
-    assert_eq!(backend.requests().len(), 1);
-    engine.stop();
-}
-
-#[test]
 fn a_queue_that_goes_and_comes_back_is_consumed_again() {
     let queue = name("in");
     let mut client = Client::connect(BROKER.port(), "/");
@@ -165,7 +145,8 @@ fn a_queue_that_goes_and_comes_back_is_consumed_again() {
     engine.stop();
 }
 
-fn requeued(kind: &str) {
+/// It is held here, and then rejected; the broker moves it to the queue's dead-letter exchange.
+fn retried(kind: &str) {
     let (queue, dead) = (name("in"), name("dead"));
     let mut client = Client::connect(BROKER.port(), "/");
     client.declare_queue(&dead, &[]);
@@ -176,7 +157,7 @@ fn requeued(kind: &str) {
     ];
     client.declare_queue(&queue, &arguments);
     let backend = StrictBackend::answering(|_| BROKEN.to_vec());
-    let settings = "on_failure: requeue, redeliveries: 3, delay: 10ms";
+    let settings = "retry: { times: 3, delay: 10ms }, dead_letter: reject";
     let (engine, _folder) = run(&to_backend(&queue, settings, backend.port()));
     client.publish_json(&queue, r#"{"n":1}"#);
     client.consume(&dead);
@@ -189,17 +170,19 @@ fn requeued(kind: &str) {
         [Some("1"), Some("2"), Some("3"), Some("4")],
         "{kind}"
     );
+    let redelivered = engine.measured("intertie_rabbitmq_redelivered_total", &[]);
+    assert_eq!(redelivered, Some(0.0), "{kind}");
     engine.stop();
 }
 
 #[test]
-fn what_fails_comes_again_a_limited_number_of_times() {
-    requeued("classic");
+fn what_fails_is_tried_again_a_limited_number_of_times() {
+    retried("classic");
 }
 
 #[test]
-fn a_quorum_queue_counts_itself() {
-    requeued("quorum");
+fn messages_of_a_quorum_queue_are_tried_again_as_often() {
+    retried("quorum");
 }
 
 #[test]
@@ -215,7 +198,7 @@ fn a_message_that_fails_holds_up_those_behind_it_when_they_are_ordered() {
             br#"{"n":1}"# => BROKEN.to_vec(),
             _ => OK.to_vec(),
         });
-        let settings = "ordered: true, on_failure: requeue, redeliveries: 3, delay: 10ms";
+        let settings = "ordered: true, retry: { times: 3, delay: 10ms }, dead_letter: drop";
         let (engine, _folder) = run(&to_backend(&queue, settings, backend.port()));
         wait_until("the last one has come", || {
             let last = backend.requests().pop();
@@ -257,7 +240,7 @@ fn a_message_that_fails_keeps_its_place_when_the_engine_stops() {
                 false => OK.to_vec(),
             })
         };
-        let settings = "ordered: true, on_failure: requeue, redeliveries: 1000, delay: 50ms";
+        let settings = "ordered: true, retry: { times: 1000, delay: 50ms, backoff: 1 }";
         let flow = to_backend(&queue, settings, backend.port());
         let (engine, _folder) = run(&flow);
         wait_until("it has failed three times", || {
@@ -278,30 +261,6 @@ fn a_message_that_fails_keeps_its_place_when_the_engine_stops() {
 }
 
 #[test]
-fn a_copy_that_is_put_back_comes_to_no_other_queue() {
-    let (queue, other) = (name("in"), name("audit"));
-    let mut client = Client::connect(BROKER.port(), "/");
-    client.declare_queue(&queue, &[]);
-    client.declare_queue(&other, &[]);
-    let mut table = Table::default();
-    table.set("CC", Value::Array(vec![Value::from(&*other)]));
-    let mut headers = Vec::new();
-    table.write(&mut headers).unwrap();
-    let properties = Properties {
-        headers: Some(&headers[4..]),
-        ..json()
-    };
-    let backend = StrictBackend::answering(|_| BROKEN.to_vec());
-    let settings = "on_failure: requeue, redeliveries: 4, delay: 10ms";
-    let (engine, _folder) = run(&to_backend(&queue, settings, backend.port()));
-    client.publish(&queue, &properties, br#"{"n":1}"#);
-    wait_until("it has failed five times", || backend.requests().len() == 5);
-    engine.stop();
-    client.consume(&other);
-    assert_eq!(client.take_all().len(), 1);
-}
-
-#[test]
 fn a_failed_reply_is_no_success() {
     let (queue, port, url) = (name("ask"), free_port(), BROKER.url());
     let mut client = Client::connect(BROKER.port(), "/");
@@ -315,7 +274,8 @@ fn a_failed_reply_is_no_success() {
          - {{ on: 409, reply: {{ body: '409' }} }}\n\
          - {{ on: 5xx, reply: {{ body: '5xx' }} }}\n\
          ---\n\
-         flow: answer\nfrom: {{ rabbitmq: {{ connection: mq, queue: {queue}, reply: true }} }}\n\
+         flow: answer\nfrom:\n  rabbitmq: {{ connection: mq, queue: {queue}, reply: true, \
+         retry: {{ times: 1, delay: 10ms }}, dead_letter: drop }}\n\
          steps:\n\
          - if: {{ when: .n == 1, then: [{{ reply: {{ status: 201 }} }}] }}\n\
          - if: {{ when: .n == 2, then: [{{ reply: {{ status: 409 }} }}] }}\n\

@@ -2,6 +2,7 @@
 
 pub mod client;
 mod consume;
+mod dead_letters;
 mod outage;
 mod publish;
 

@@ -11,10 +11,9 @@ use testkit::servers::Rabbitmq;
 use testkit::{StrictBackend, free_port, wait_until};
 
 use super::client::Client;
+use super::consume::{BROKEN, OK, to_backend};
 use super::{BROKER, name, run};
 use crate::support::post;
-
-const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
 
 fn flows(url: &str, queue: &str, port: u16) -> String {
     format!(
@@ -274,6 +273,40 @@ fn what_a_killed_engine_had_under_way_comes_again() {
     assert!(came().len() < 301, "the engine was killed too late");
     let (engine, _folder) = run(&flow);
     wait_until("all have come", || came().len() == 301);
+    engine.stop();
+    client.consume(&queue);
+    assert!(client.take_all().is_empty());
+}
+
+/// The message that is retried comes again first, and is tried no more often than without that.
+#[test]
+fn an_ordered_queue_keeps_its_order_when_the_connection_is_lost_between_tries() {
+    let queue = name("in");
+    let mut client = Client::connect(BROKER.port(), "/");
+    client.declare_queue(&queue, &[]);
+    for number in 1..4 {
+        client.publish_json(&queue, &format!("{{\"n\":{number}}}"));
+    }
+    let backend = StrictBackend::answering(|received| match &*received.body {
+        br#"{"n":1}"# => BROKEN.to_vec(),
+        _ => OK.to_vec(),
+    });
+    let relay = Relay::start(BROKER.port());
+    let settings = "ordered: true, dead_letter: drop, \
+                    retry: { times: 7, delay: 300ms, backoff: 1, jitter: 0% }";
+    let flow = to_backend(&queue, settings, backend.port());
+    let flow = flow.replace(&BROKER.url(), &format!("amqp://127.0.0.1:{}", relay.port));
+    let (engine, _folder) = run(&flow);
+    for count in [2, 5] {
+        wait_until("it has failed", || backend.requests().len() >= count);
+        relay.cut();
+    }
+    wait_until("all have come", || backend.requests().len() == 10);
+    let requests = backend.requests();
+    let came: Vec<_> = requests.iter().map(|it| it.body[5] - b'0').collect();
+    assert_eq!(came, [1, 1, 1, 1, 1, 1, 1, 1, 2, 3]);
+    let redelivered = engine.measured("intertie_rabbitmq_redelivered_total", &[]);
+    assert!(redelivered >= Some(2.0), "{redelivered:?}");
     engine.stop();
     client.consume(&queue);
     assert!(client.take_all().is_empty());

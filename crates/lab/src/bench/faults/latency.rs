@@ -57,7 +57,7 @@ impl Line {
             ("@SINK@", address.to_string()),
             ("@PREFETCH@", PREFETCH.to_string()),
         ];
-        let engine = lab.engine(FLOW, &[("MQ_URL", broker.url())], &marks, false)?;
+        let engine = lab.engine(FLOW, &[("MQ_URL", broker.url())], &marks, true)?;
         Ok(Self {
             engine,
             broker,
