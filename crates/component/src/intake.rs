@@ -14,6 +14,7 @@ use std::cell::Cell;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -29,11 +30,10 @@ use crate::resilience::{Backoff, RetryPolicy};
 use crate::source::{Started, success};
 
 /// How long a dead letter waits that cannot be kept.
-const KEEP_AGAIN: Backoff =
-    Backoff::doubling(Duration::from_millis(500), Duration::from_secs(30));
+const KEEP_AGAIN: Backoff = Backoff::doubling(Duration::from_millis(500), Duration::from_secs(30));
 /// So many deliveries that no consumer has settled make a message a dead letter, even where fewer
 /// retries are wanted: an engine that was killed says nothing against the messages that it had.
-const UNSETTLED_MIN: u32 = 5;
+const UNSETTLED_MIN: u32 = 20;
 
 /// What becomes of messages whose flow fails.
 #[derive(Clone, Debug)]
@@ -45,6 +45,44 @@ pub struct IntakePolicy {
     /// The longest delay for which a message is held here, unacknowledged. Before a longer one it
     /// is put back ([`Settlement::PutBack`]).
     pub hold_max: Duration,
+}
+
+/// What a source has of the intake on all workers together.
+#[derive(Debug)]
+pub struct IntakePlan {
+    /// What becomes of messages.
+    pub policy: IntakePolicy,
+    counts: Arc<IntakeCounts>,
+    halt: Arc<Halt>,
+}
+
+/// Whether no worker takes a further message: `dead_letter: stop`.
+#[derive(Debug, Default)]
+struct Halt {
+    is_halted: AtomicBool,
+    halted: Notify,
+}
+
+impl IntakePlan {
+    /// Of a source that counts there.
+    pub fn new(policy: IntakePolicy, counts: Arc<IntakeCounts>) -> Arc<Self> {
+        Arc::new(Self {
+            policy,
+            counts,
+            halt: Arc::default(),
+        })
+    }
+
+    /// The same source where messages are retried so often.
+    pub fn with_retries(&self, times: u32) -> Arc<Self> {
+        let mut policy = self.policy.clone();
+        policy.retry.times = times;
+        Arc::new(Self {
+            policy,
+            counts: Arc::clone(&self.counts),
+            halt: Arc::clone(&self.halt),
+        })
+    }
 }
 
 /// A message that a source has taken and not settled yet.
@@ -125,29 +163,20 @@ impl Processed {
 /// What a source does with its messages, on one worker.
 pub struct Intake {
     flow: Arc<dyn Started>,
-    policy: Arc<IntakePolicy>,
-    counts: Arc<IntakeCounts>,
+    plan: Arc<IntakePlan>,
     is_stopping: Cell<bool>,
-    /// Whether no further message is taken: `dead_letter: stop`.
-    is_halted: Cell<bool>,
     /// How many dead letters cannot be kept at the moment.
     blocked: Cell<usize>,
     changed: Notify,
 }
 
 impl Intake {
-    /// For a flow. The policy and what is counted are those of the source, on all workers.
-    pub fn new(
-        flow: &Arc<dyn Started>,
-        policy: &Arc<IntakePolicy>,
-        counts: &Arc<IntakeCounts>,
-    ) -> Self {
+    /// Of a source, for its flow.
+    pub fn new(flow: &Arc<dyn Started>, plan: &Arc<IntakePlan>) -> Self {
         Self {
             flow: Arc::clone(flow),
-            policy: Arc::clone(policy),
-            counts: Arc::clone(counts),
+            plan: Arc::clone(plan),
             is_stopping: Cell::new(false),
-            is_halted: Cell::new(false),
             blocked: Cell::new(0),
             changed: Notify::new(),
         }
@@ -161,7 +190,23 @@ impl Intake {
 
     /// Whether the source has to end, or takes no further message: what it takes would be released.
     pub fn is_over(&self) -> bool {
-        self.is_stopping.get() || self.is_halted.get()
+        self.is_stopping.get() || self.is_halted()
+    }
+
+    /// Whether no worker takes a further message, since one has failed for good: its file says
+    /// `dead_letter: stop`.
+    pub fn is_halted(&self) -> bool {
+        self.plan.halt.is_halted.load(Ordering::Acquire)
+    }
+
+    /// Waits until the source has to end or takes no further message.
+    pub async fn over(&self) {
+        self.until(Self::is_over).await;
+    }
+
+    /// What becomes of messages.
+    pub fn policy(&self) -> &IntakePolicy {
+        &self.plan.policy
     }
 
     /// Whether nothing is taken because a dead letter cannot be kept.
@@ -171,15 +216,23 @@ impl Intake {
 
     /// Waits until this is so.
     async fn until(&self, is_so: impl Fn(&Self) -> bool) {
+        let halt = &self.plan.halt;
         let mut changed = pin!(self.changed.notified());
+        let mut halted = pin!(halt.halted.notified());
         loop {
             // Before the look, so that no change in between is missed.
             changed.as_mut().enable();
+            halted.as_mut().enable();
             if is_so(self) {
                 return;
             }
-            changed.as_mut().await;
+            poll_fn(|context| match changed.as_mut().poll(context) {
+                Poll::Ready(()) => Poll::Ready(()),
+                Poll::Pending => halted.as_mut().poll(context),
+            })
+            .await;
             changed.set(self.changed.notified());
+            halted.set(halt.halted.notified());
         }
     }
 
@@ -240,11 +293,7 @@ impl Intake {
 
     /// Runs the flow on a message until it has succeeded, or the message is kept as a dead letter,
     /// and says how the source has to settle it. Dropped before its end, nothing is settled.
-    pub async fn process(
-        &self,
-        message: &mut dyn Incoming,
-        services: &dyn Services,
-    ) -> Processed {
+    pub async fn process(&self, message: &mut dyn Incoming, services: &dyn Services) -> Processed {
         if self.is_blocked() {
             // No message is begun whose dead letter could not be kept either.
             // What is rare is on the heap: all messages under way would pay for its size.
@@ -253,7 +302,7 @@ impl Intake {
         if self.is_over() {
             return Processed::release();
         }
-        let retry = &self.policy.retry;
+        let retry = &self.plan.policy.retry;
         let mut failed = message.failed_before();
         let delivered = message.delivered_before();
         if delivered > retry.times.max(UNSETTLED_MIN) {
@@ -274,7 +323,7 @@ impl Intake {
                 message.flow_ended(&result);
                 match success(result) {
                     Ok(reply) => {
-                        self.counts.succeeded.add();
+                        self.plan.counts.succeeded.add();
                         return Processed {
                             settlement: Settlement::Acknowledge,
                             result: Some(Ok(reply)),
@@ -284,15 +333,15 @@ impl Intake {
                 }
             };
             failed = failed.saturating_add(1);
-            self.counts.failed.add();
+            self.plan.counts.failed.add();
             if message.is_gone() {
                 return Processed::release();
             }
             let Some(delay) = retry.delay_after(failed, &fault, services.chance()) else {
                 return Box::pin(self.give_up(message, (failed, fault), services)).await;
             };
-            self.counts.retried.add();
-            if delay > self.policy.hold_max {
+            self.plan.counts.retried.add();
+            if delay > self.plan.policy.hold_max {
                 return Processed {
                     settlement: Settlement::PutBack(delay),
                     result: Some(Err(fault)),
@@ -314,19 +363,19 @@ impl Intake {
     ) -> Processed {
         let (flow, id) = (&**self.flow.name(), message.id());
         let reason = secret::redact(&fault.to_string()).into_owned();
-        let settlement = match &self.policy.dead_letter {
+        let settlement = match &self.plan.policy.dead_letter {
             DeadLetter::Keep(target) => {
                 let of = (failed, &*reason, &**target);
                 self.keep(message, of, services).await
             }
             DeadLetter::Reject => {
                 tracing::error!(target: "flow", flow, id, failed, reason, "a message is rejected");
-                self.counts.dead_letters.add();
+                self.plan.counts.dead_letters.add();
                 Settlement::Reject { reason, failed }
             }
             DeadLetter::Drop => {
                 tracing::error!(target: "flow", flow, id, failed, reason, "a message is dropped");
-                self.counts.dropped.add();
+                self.plan.counts.dropped.add();
                 Settlement::Acknowledge
             }
             DeadLetter::Stop => {
@@ -334,8 +383,8 @@ impl Intake {
                     target: "flow", flow, id, failed, reason,
                     "no further messages are taken: `dead_letter: stop`"
                 );
-                self.is_halted.set(true);
-                self.changed.notify_waiters();
+                self.plan.halt.is_halted.store(true, Ordering::Release);
+                self.plan.halt.halted.notify_waiters();
                 Settlement::Release
             }
         };
@@ -382,7 +431,7 @@ impl Intake {
         }
         let to = target.name();
         tracing::error!(target: "flow", flow, id, failed, reason, to, "a message is a dead letter");
-        self.counts.dead_letters.add();
+        self.plan.counts.dead_letters.add();
         Settlement::Acknowledge
     }
 }
@@ -410,9 +459,10 @@ impl<'a> Blocked<'a> {
         let Intake {
             blocked,
             changed,
-            counts,
+            plan,
             ..
         } = self.intake;
+        let counts = &plan.counts;
         match (self.is_counted.replace(is_blocked), is_blocked) {
             (false, true) => {
                 blocked.set(blocked.get() + 1);

@@ -17,7 +17,8 @@ use std::time::Duration;
 use component::content::Format;
 use component::definition::Surroundings;
 use component::intake::{
-    DeadLetter, DeadLetterConfig, DeadLetterPlace, IntakeCounts, IntakePolicy, OwnTarget,
+    DeadLetter, DeadLetterConfig, DeadLetterPlace, IntakeCounts, IntakePlan, IntakePolicy,
+    OwnTarget,
 };
 use component::resilience::{RetryConfig, RetryDefaults};
 use component::source::{Source, SourceContext, SourceDefinition};
@@ -215,10 +216,9 @@ fn build(node: &Node, context: &mut SourceContext<'_>) -> Option<Arc<dyn Source>
         hold_max: Duration::MAX,
     };
     Some(Arc::new(FileSource {
-        counts: IntakeCounts::of("file", &settings.folders, context),
+        plan: IntakePlan::new(policy, IntakeCounts::of("file", &settings.folders, context)),
         settings,
         state,
-        policy: Arc::new(policy),
     }))
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use component::intake::{
-    DeadLetterConfig, DeadLetterPlace, IntakeCounts, IntakePolicy, OwnTarget,
+    DeadLetterConfig, DeadLetterPlace, IntakeCounts, IntakePlan, IntakePolicy, OwnTarget,
 };
 use component::resilience::{RetryConfig, RetryDefaults};
 use component::source::{Source, SourceContext, SourceDefinition};
@@ -170,13 +170,15 @@ fn build(node: &Node, context: &mut SourceContext<'_>) -> Option<Arc<dyn Source>
     };
     (context.report.errors() == before).then(|| {
         Arc::new(TopicSource {
-            counts: IntakeCounts::of("topic", &(topic.name(), &cursor), context),
+            plan: IntakePlan::new(
+                policy,
+                IntakeCounts::of("topic", &(topic.name(), &cursor), context),
+            ),
             topic,
             mode,
             start: config.start,
             cursor,
             concurrent: concurrent as usize,
-            policy: Arc::new(policy),
         }) as _
     })
 }

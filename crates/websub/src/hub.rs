@@ -462,7 +462,9 @@ impl Hub {
         let is_active = entry.active.is_some();
         let pending = entry.pending.as_mut().filter(|it| it.id == id)?;
         let standing = self.callers.standing(&pending.caller, is_active, now.at);
-        let is_spent = self.callers.is_spent(&pending.caller, standing, limits, now.at)
+        let is_spent = self
+            .callers
+            .is_spent(&pending.caller, standing, limits, now.at)
             || self.hosts.is_spent(host, standing, limits, now.at);
         let Some(challenge) = random().filter(|_| !is_spent) else {
             self.drop_pending(&key, host);

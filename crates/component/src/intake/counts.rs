@@ -43,11 +43,7 @@ pub struct IntakeCounts {
 
 impl IntakeCounts {
     /// Those of a source of this kind. They outlive a reload that changes nothing of it.
-    pub fn of(
-        kind: &'static str,
-        settings: &impl Debug,
-        context: &SourceContext<'_>,
-    ) -> Arc<Self> {
+    pub fn of(kind: &'static str, settings: &impl Debug, context: &SourceContext<'_>) -> Arc<Self> {
         let key = StateKey {
             flow: Arc::clone(context.flow),
             step: kind.into(),

@@ -9,14 +9,15 @@ use std::time::Duration;
 
 use component::content::Format;
 use component::handler::{LocalFuture, Services};
-use component::intake::{DeadLetterConfig, DeadLetterPlace, IntakeCounts, IntakePolicy, OwnTarget};
+use component::intake::{
+    DeadLetterConfig, DeadLetterPlace, IntakeCounts, IntakePlan, IntakePolicy, OwnTarget,
+};
 use component::resilience::{RetryConfig, RetryDefaults, RetryPolicy};
 use component::source::{Source, SourceContext, SourceDefinition, Started};
 use config::{ByteSize, Node, Report, Span, Spanned};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
-use tokio::sync::watch;
 
 use crate::bounds;
 use crate::codes::{BAD_CONSUME, OUT_OF_RANGE};
@@ -72,7 +73,8 @@ struct ConsumeConfig {
     /// counts as its size plus 8KiB. The default is 64MiB, or 16KiB for each message of `prefetch`
     /// if that is more.
     memory: Option<Spanned<ByteSize>>,
-    /// Whether the flow's reply is published to the queue in the message's `reply-to`.
+    /// Whether the flow's reply is published to the queue in the message's `reply-to`. Without
+    /// `retry` in the file nothing is retried then, for somebody waits for the reply.
     #[serde(default)]
     reply: bool,
     /// How bodies are decoded, whatever their content type: `json`, `xml`, `form`, `csv`, `text` or
@@ -176,10 +178,7 @@ struct Consume {
     /// of it.
     owner: Arc<Owner>,
     settings: Arc<Settings>,
-    policy: Arc<IntakePolicy>,
-    counts: Arc<IntakeCounts>,
-    /// Whether no further message is taken, on any worker: `dead_letter: stop`.
-    halt: watch::Sender<bool>,
+    plan: Arc<IntakePlan>,
 }
 
 /// Whose a connection is.
@@ -195,7 +194,11 @@ fn build(node: &Node, context: &mut SourceContext<'_>) -> Option<Arc<dyn Source>
     let found = (context.connections, &mut *context.report);
     let broker = named::find::<Rabbitmq>(name, &["rabbitmq"], found);
     let queues = read_queues(node.get("queue")?, context.report);
-    let retry = config.retry.policy(BAD_CONSUME, context.report);
+    let mut retry = config.retry.policy(BAD_CONSUME, context.report);
+    if config.reply && node.get("retry").is_none() {
+        // Somebody waits for the reply.
+        retry.times = 0;
+    }
     let span = node.get("retry").map_or(node.span, |it| it.span);
     let delay_max = check_delays(&retry, span, context.report);
     let dead_letter = DeadLetterConfig::read(config.dead_letter.take(), node.span, context);
@@ -217,11 +220,12 @@ fn build(node: &Node, context: &mut SourceContext<'_>) -> Option<Arc<dyn Source>
                 flow: Arc::clone(context.flow),
                 broker: Arc::clone(&broker),
             }),
-            counts: IntakeCounts::of("rabbitmq", &(&broker.label, &settings.queues), context),
+            plan: IntakePlan::new(
+                policy,
+                IntakeCounts::of("rabbitmq", &(&broker.label, &settings.queues), context),
+            ),
             broker,
             settings: Arc::new(settings),
-            policy: Arc::new(policy),
-            halt: watch::Sender::new(false),
         }) as _
     })
 }

@@ -7,29 +7,24 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use component::content::Format;
-use component::intake::{Intake, IntakeCounts, IntakePolicy};
+use component::intake::{Intake, IntakeCounts, IntakePlan, IntakePolicy};
 use component::source::{SourceContext, Started};
 use component::state::{Measure, State, StateKey};
 use message::{Body, Headers, Request};
 
 /// What becomes of messages, for all workers.
 pub(super) struct Rules {
-    policy: Arc<IntakePolicy>,
+    usual: Arc<IntakePlan>,
     /// The same without retries.
-    once: Arc<IntakePolicy>,
-    counts: Arc<IntakeCounts>,
+    once: Arc<IntakePlan>,
 }
 
 impl Rules {
     /// `key` tells the source from others of its flow's past.
     pub fn new(policy: IntakePolicy, key: &impl Debug, context: &SourceContext<'_>) -> Self {
-        let mut once = policy.clone();
-        once.retry.times = 0;
-        Self {
-            policy: Arc::new(policy),
-            once: Arc::new(once),
-            counts: IntakeCounts::of("redis", key, context),
-        }
+        let usual = IntakePlan::new(policy, IntakeCounts::of("redis", key, context));
+        let once = usual.with_retries(0);
+        Self { usual, once }
     }
 }
 
@@ -44,8 +39,8 @@ pub(super) struct Intakes {
 impl Intakes {
     pub fn new(flow: &Arc<dyn Started>, rules: &Rules) -> Self {
         Self {
-            usual: Intake::new(flow, &rules.policy, &rules.counts),
-            once: Intake::new(flow, &rules.once, &rules.counts),
+            usual: Intake::new(flow, &rules.usual),
+            once: Intake::new(flow, &rules.once),
         }
     }
 

@@ -230,7 +230,6 @@ fn source(
             Arc::new(super::stream::StreamSource {
                 rules: Rules::new(policy, &key, context),
                 state: state(&settings, context),
-                is_halted: false.into(),
                 server,
                 settings,
             })

@@ -10,7 +10,6 @@ use std::cell::{Cell, RefCell};
 use std::collections::{HashSet, VecDeque};
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -39,8 +38,6 @@ pub(super) struct StreamSource {
     pub settings: StreamSettings,
     pub rules: Rules,
     pub state: Arc<Counts>,
-    /// Whether an entry has met `dead_letter: stop`: no worker takes further ones.
-    pub is_halted: AtomicBool,
 }
 
 impl Source for StreamSource {
@@ -197,24 +194,12 @@ impl Worker<'_> {
 
     /// Whether further entries may be taken, if there is a place for them.
     fn takes_more(&self) -> bool {
-        !self.is_halted() && self.parked.get() == 0 && !self.intakes.is_blocked()
-    }
-
-    /// Whether an entry has met `dead_letter: stop`, here or on another worker. It is not asked
-    /// when the source has to end.
-    fn is_halted(&self) -> bool {
-        let is_halted = &self.source.is_halted;
-        if self.intakes.is_over() {
-            is_halted.store(true, Ordering::Relaxed);
-        } else if is_halted.load(Ordering::Relaxed) {
-            self.intakes.stop();
-        }
-        self.intakes.is_over()
+        !self.intakes.is_over() && self.parked.get() == 0 && !self.intakes.is_blocked()
     }
 
     /// Puts those that are not here yet behind those that wait.
     fn take(&self, entries: Vec<Entry>, waiting: &mut VecDeque<Taken>) {
-        if self.is_halted() {
+        if self.intakes.is_over() {
             // They stay with the server, like all that come later.
             return;
         }

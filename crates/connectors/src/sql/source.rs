@@ -9,7 +9,9 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-use component::intake::{DeadLetterConfig, DeadLetterPlace, IntakeCounts, IntakePolicy, OwnTarget};
+use component::intake::{
+    DeadLetterConfig, DeadLetterPlace, IntakeCounts, IntakePlan, IntakePolicy, OwnTarget,
+};
 use component::resilience::{RetryConfig, RetryDefaults};
 use component::source::{Source, SourceContext, SourceDefinition};
 use config::{AnyValue, Node, Report, Spanned};
@@ -162,11 +164,10 @@ fn build(node: &Node, context: &mut SourceContext<'_>) -> Option<Arc<dyn Source>
     };
     let key = (&config.connection.value, &config.query.value);
     let source = SqlSource {
-        counts: IntakeCounts::of("sql", &key, context),
+        plan: IntakePlan::new(policy, IntakeCounts::of("sql", &key, context)),
         connection: config.connection.value,
         database,
         settings,
-        policy: Arc::new(policy),
     };
     (context.report.errors() == before).then(|| Arc::new(source) as _)
 }

@@ -229,7 +229,10 @@ fn the_old_word_for_the_folder_of_failed_files_is_refused_with_the_new_one() {
     let told = told + &String::from_utf8_lossy(&checked.stdout);
     assert!(!checked.status.success(), "{told}");
     let hint = "it is called `dead_letter: { folder: ... }` now";
-    assert!(told.contains("unknown key `failed`") && told.contains(hint), "{told}");
+    assert!(
+        told.contains("unknown key `failed`") && told.contains(hint),
+        "{told}"
+    );
 }
 
 #[test]

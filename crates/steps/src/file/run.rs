@@ -13,7 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 use bytes::Bytes;
 use component::content::Format;
 use component::handler::{LocalFuture, Services};
-use component::intake::{Intake, IntakeCounts, IntakePolicy, Settlement};
+use component::intake::{Intake, IntakePlan, Settlement};
 use component::resilience::Backoff;
 use component::source::{Source, Started};
 use message::memory::{self, NoRoom, Reservation};
@@ -41,8 +41,7 @@ const TELL: Duration = Duration::from_secs(60);
 pub(super) struct FileSource {
     pub settings: Settings,
     pub state: Arc<FileState>,
-    pub policy: Arc<IntakePolicy>,
-    pub counts: Arc<IntakeCounts>,
+    pub plan: Arc<IntakePlan>,
 }
 
 impl Source for FileSource {
@@ -58,7 +57,7 @@ impl Source for FileSource {
                 flow,
                 services,
                 stopping: Cell::new(false),
-                intake: Intake::new(flow, &self.policy, &self.counts),
+                intake: Intake::new(flow, &self.plan),
                 memory: RefCell::default(),
             };
             Work::new(&worker).run(stop).await;

@@ -4,15 +4,12 @@ use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
 use component::content::Format;
 use component::handler::{LocalFuture, Services};
-use component::intake::{
-    DeadLetter, Incoming, Intake, IntakeCounts, IntakePolicy, Processed, Settlement,
-};
+use component::intake::{DeadLetter, Incoming, Intake, IntakePlan, Processed, Settlement};
 use component::source::{Source, Started};
 use journal::{Delivery, Order, Refusal, Settle};
 use message::memory::{self, NoRoom};
@@ -35,11 +32,8 @@ pub(super) struct StoreSource {
     pub store: Arc<Store>,
     pub order: Order,
     pub concurrent: usize,
-    pub policy: Arc<IntakePolicy>,
-    pub counts: Arc<IntakeCounts>,
+    pub plan: Arc<IntakePlan>,
     pub decode: Option<Format>,
-    /// Whether no worker takes messages any more: `dead_letter: stop`.
-    pub is_halted: Arc<AtomicBool>,
 }
 
 impl Source for StoreSource {
@@ -108,13 +102,12 @@ impl StoreSource {
             return stop.await;
         }
         let gate = Rc::new(Gate::default());
-        let intake = Rc::new(Intake::new(flow, &self.policy, &self.counts));
+        let intake = Rc::new(Intake::new(flow, &self.plan));
         let memory = &RefCell::<memory::Intake>::default();
         let mut taking: Option<LocalFuture<'_, Taken>> = None;
         loop {
             let free = most.saturating_sub(gate.count.get());
-            let is_halted = self.is_halted.load(Ordering::Relaxed);
-            if free > 0 && taking.is_none() && !is_halted {
+            if free > 0 && taking.is_none() && !intake.is_over() {
                 taking = Some(Box::pin(async move {
                     self.until_room(memory, flow, services).await;
                     self.take(free).await
@@ -124,7 +117,7 @@ impl StoreSource {
                 Event::Stop => break,
                 Event::Ended => {}
                 // What another worker has halted meanwhile goes back.
-                Event::Taken(Ok(_)) if self.is_halted.load(Ordering::Relaxed) => {}
+                Event::Taken(Ok(_)) if intake.is_over() => {}
                 Event::Taken(Ok(deliveries)) => {
                     for delivery in deliveries {
                         self.start(delivery, &intake, &gate, services);
@@ -193,8 +186,6 @@ impl StoreSource {
                 store: Arc::clone(&self.store),
             },
             intake: Rc::clone(intake),
-            policy: Arc::clone(&self.policy),
-            is_halted: Arc::clone(&self.is_halted),
             place: Place::new(gate),
         };
         services.spawn(Box::new(move |services| Box::pin(work.run(services))));
@@ -288,8 +279,6 @@ impl Incoming for Message {
 struct Deliver {
     message: Message,
     intake: Rc<Intake>,
-    policy: Arc<IntakePolicy>,
-    is_halted: Arc<AtomicBool>,
     place: Place,
 }
 
@@ -297,17 +286,15 @@ impl Deliver {
     async fn run(mut self, services: &dyn Services) {
         let intake = Rc::clone(&self.intake);
         let processed = intake.process(&mut self.message, services).await;
-        match self.settle(processed) {
-            Some(settle) => self.note(settle, services).await,
-            // Dropped, the delivery goes back as it was.
-            None if self.place.0.is_stopping.get() => {}
-            None => self.is_halted.store(true, Ordering::Relaxed),
+        // Dropped without a note, the delivery goes back as it was.
+        if let Some(settle) = self.settle(processed) {
+            self.note(settle, services).await;
         }
     }
 
     /// What the store has to note; nothing when the delivery goes back.
     fn settle(&self, processed: Processed) -> Option<Settle> {
-        let is_kept = matches!(self.policy.dead_letter, DeadLetter::Keep(_));
+        let is_kept = matches!(self.intake.policy().dead_letter, DeadLetter::Keep(_));
         let is_damaged = self.message.delivery.body.is_err();
         match (processed.settlement, processed.result) {
             // Its letter holds nothing of it: what there is stays here.

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use component::content::Format;
-use component::intake::{DeadLetterConfig, DeadLetterPlace, IntakeCounts, IntakePolicy, OwnTarget};
+use component::intake::{
+    DeadLetterConfig, DeadLetterPlace, IntakeCounts, IntakePlan, IntakePolicy, OwnTarget,
+};
 use component::resilience::{RetryConfig, RetryDefaults};
 use component::source::{Source, SourceContext, SourceDefinition};
 use config::{Node, Report, Spanned, Value};
@@ -162,10 +164,8 @@ fn build(node: &Node, context: &mut SourceContext<'_>) -> Option<Arc<dyn Source>
         store: Store::of(&name, context.surroundings.states),
         order,
         concurrent,
-        policy: Arc::new(policy),
-        counts: IntakeCounts::of("store", &name, context),
+        plan: IntakePlan::new(policy, IntakeCounts::of("store", &name, context)),
         decode: config.decode,
-        is_halted: Arc::default(),
     }))
 }
 

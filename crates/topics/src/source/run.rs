@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use component::handler::{LocalFuture, Services};
-use component::intake::{Incoming, Intake, IntakeCounts, IntakePolicy, Settlement};
+use component::intake::{Incoming, Intake, IntakePlan, Settlement};
 use component::source::{Source, Started};
 use message::{Fault, Headers, Request};
 use tokio::sync::watch;
@@ -30,8 +30,7 @@ pub(crate) struct TopicSource {
     pub start: Start,
     pub cursor: String,
     pub concurrent: usize,
-    pub policy: Arc<IntakePolicy>,
-    pub counts: Arc<IntakeCounts>,
+    pub plan: Arc<IntakePlan>,
 }
 
 impl Source for TopicSource {
@@ -279,7 +278,7 @@ impl TopicSource {
                 next: published,
                 changes,
             },
-            intake: Rc::new(Intake::new(flow, &self.policy, &self.counts)),
+            intake: Rc::new(Intake::new(flow, &self.plan)),
             _place: place,
         })
     }
@@ -384,12 +383,7 @@ impl TopicSource {
     }
 
     /// Has the flow run on an event; the event's number, and whether the event is done.
-    async fn deliver(
-        &self,
-        due: Due,
-        intake: Rc<Intake>,
-        services: &dyn Services,
-    ) -> (u64, bool) {
+    async fn deliver(&self, due: Due, intake: Rc<Intake>, services: &dyn Services) -> (u64, bool) {
         let number = due.event.id.sequence;
         let mut delivery = Delivery { source: self, due };
         let processed = intake.process(&mut delivery, services).await;

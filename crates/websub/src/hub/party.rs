@@ -141,13 +141,7 @@ impl Callers {
             .retain(|_, it| !it.counts.is_empty() || !it.failures.is_over(now));
     }
 
-    pub fn is_spent(
-        &self,
-        name: &str,
-        standing: Standing,
-        limits: &Limits,
-        now: Duration,
-    ) -> bool {
+    pub fn is_spent(&self, name: &str, standing: Standing, limits: &Limits, now: Duration) -> bool {
         let caller = self.known.get(name);
         standing != Standing::Active
             && caller.is_some_and(|it| !it.failures.wait(Self::allowed(limits), now).is_zero())

@@ -9,10 +9,9 @@ use std::task::{Poll, Waker};
 
 use amqp::{Message, Properties, Settled, Table};
 use component::handler::{LocalFuture, Services};
-use component::intake::{DeadLetter, Incoming as _, Intake, IntakePolicy, Processed, Settlement};
+use component::intake::{DeadLetter, Incoming as _, Intake, Processed, Settlement};
 use component::source::Started;
 use message::{Fault, Kind, Reply};
-use tokio::sync::watch;
 
 use super::incoming::{Facts, QueueMessage, STATUS};
 use super::{Consume, Owner, Settings};
@@ -30,11 +29,8 @@ struct Work {
     hub: Rc<Hub>,
     broker: Arc<Rabbitmq>,
     settings: Arc<Settings>,
-    policy: Arc<IntakePolicy>,
     intake: Intake,
     flow: Arc<str>,
-    /// Tells all workers that no further message is taken: `dead_letter: stop`.
-    halt: watch::Sender<bool>,
     /// With `ordered`, the message of each queue whose channel was lost while it waited for its
     /// next try: it is the next one of its queue again.
     failing: RefCell<Vec<Failing>>,
@@ -86,10 +82,8 @@ pub(super) async fn run(
         hub,
         broker: Arc::clone(&source.broker),
         settings: Arc::clone(settings),
-        policy: Arc::clone(&source.policy),
-        intake: Intake::new(flow, &source.policy, &source.counts),
+        intake: Intake::new(flow, &source.plan),
         flow: Arc::clone(flow.name()),
-        halt: source.halt.clone(),
         failing: RefCell::default(),
         active: Cell::new(0),
         waker: RefCell::new(None),
@@ -212,11 +206,7 @@ impl Work {
         stop: &mut LocalFuture<'static, ()>,
         services: &dyn Services,
     ) -> bool {
-        let mut halt = self.halt.subscribe();
-        // The sender is there for as long as this.
-        let mut halted = pin!(async move {
-            let _ = halt.wait_for(|is_halted| *is_halted).await;
-        });
+        let mut halted = pin!(self.intake.over());
         loop {
             let next = poll_fn(|context| {
                 if stop.as_mut().poll(context).is_ready() {
@@ -282,11 +272,10 @@ impl Work {
         at: usize,
         services: &dyn Services,
     ) -> Fate {
-        let retry = &self.policy.retry;
+        let retry = &self.intake.policy().retry;
         match settlement {
             Settlement::Release => {
-                if matches!(self.policy.dead_letter, DeadLetter::Stop) && result.is_some() {
-                    self.halt.send_replace(true);
+                if self.intake.is_halted() {
                     // Before it is settled, or the broker would send it here again.
                     self.hub.cancel_consuming();
                 }
@@ -294,7 +283,10 @@ impl Work {
             }
             Settlement::PutBack(_) => {
                 // A broker has no delays, and takes back what is held for longer.
-                let goes_on = self.intake.pause(self.policy.hold_max, services).await;
+                let goes_on = self
+                    .intake
+                    .pause(self.intake.policy().hold_max, services)
+                    .await;
                 taken.failed_before = taken.attempt;
                 return match goes_on && !taken.is_gone() {
                     true => Fate::Again,
@@ -327,7 +319,8 @@ impl Work {
 
     /// How a message is settled that has been dealt with.
     fn acknowledged(&self, taken: &QueueMessage<'_>, is_dead_letter: bool) -> Settled {
-        let is_kept = is_dead_letter && !matches!(self.policy.dead_letter, DeadLetter::Drop);
+        let is_kept =
+            is_dead_letter && !matches!(self.intake.policy().dead_letter, DeadLetter::Drop);
         match is_kept && taken.message.is_without_body() {
             // The dead letter has no body. The broker has it, and may keep it by the policy of
             // the queue.
@@ -349,7 +342,7 @@ impl Work {
             });
         }
         // A queue may put at its end what is given back.
-        match self.settings.ordered || *self.halt.borrow() {
+        match self.settings.ordered || self.intake.is_halted() {
             true => Fate::Leave,
             false => Fate::Settle(Settled::Requeue),
         }

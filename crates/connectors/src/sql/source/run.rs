@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use component::handler::{LocalFuture, Services};
-use component::intake::{DeadLetter, Intake, IntakeCounts, IntakePolicy, Settlement};
+use component::intake::{DeadLetter, Intake, IntakePlan, Settlement};
 use component::source::{Source, Started};
 use expr::{Value, value};
 
@@ -27,8 +27,7 @@ pub(super) struct SqlSource {
     pub connection: String,
     pub database: Arc<Database>,
     pub settings: Settings,
-    pub policy: Arc<IntakePolicy>,
-    pub counts: Arc<IntakeCounts>,
+    pub plan: Arc<IntakePlan>,
 }
 
 /// One run of the source.
@@ -68,7 +67,7 @@ impl SqlSource {
         services: &dyn Services,
         mut stop: LocalFuture<'static, ()>,
     ) {
-        let intake = Intake::new(flow, &self.policy, &self.counts);
+        let intake = Intake::new(flow, &self.plan);
         let mut run = Run {
             source: self,
             flow,
@@ -180,7 +179,7 @@ impl Run<'_> {
         let marks = match self.peek().await {
             Ok(marks) => marks,
             // What stays where it is need not be known.
-            Err(_) if matches!(self.source.policy.dead_letter, DeadLetter::Stop) => {
+            Err(_) if matches!(self.source.plan.policy.dead_letter, DeadLetter::Stop) => {
                 return self.too_large(None, error).await;
             }
             Err(why) => {
