@@ -208,7 +208,7 @@ impl Services for Worker {
         Duration::from_secs(START) + self.0.start.elapsed()
     }
 
-    fn chance(&self) -> f64 {
+    fn random(&self) -> f64 {
         0.5
     }
 

@@ -196,8 +196,8 @@ pub trait Services {
     /// The time of day, as the time since 1970 began (UTC).
     fn wall(&self) -> Duration;
 
-    /// A number from 0 to just below 1, by chance.
-    fn chance(&self) -> f64;
+    /// A number from 0 to just below 1, at random.
+    fn random(&self) -> f64;
 
     /// The flow of this name, to be called.
     fn flow(&self, name: &str) -> Option<Arc<dyn Callee>>;

@@ -337,7 +337,7 @@ impl Intake {
             if message.is_gone() {
                 return Processed::release();
             }
-            let Some(delay) = retry.delay_after(failed, &fault, services.chance()) else {
+            let Some(delay) = retry.delay_after(failed, &fault, services.random()) else {
                 return Box::pin(self.give_up(message, (failed, fault), services)).await;
             };
             self.plan.counts.retried.add();

@@ -13,7 +13,8 @@
 //! the expressions there. [`text`] checks the texts of methods, hosts, ports and paths.
 //! [`flow_kind`] is for documents that are flows with other keys than `steps`, [`dialogue`] for
 //! what such a flow and a phone tell each other; [`key_value`] is state outside of the process.
-//! [`intake`] is what all sources do with their messages. [`failure_lines`] and [`once_per_second`] bound what is logged.
+//! [`intake`] is what all sources do with their messages. [`failure_lines`] and
+//! [`once_per_second`] bound what is logged.
 //! Nothing here opens a socket or reads a file.
 
 pub mod access;

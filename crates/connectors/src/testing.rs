@@ -282,7 +282,7 @@ impl Services for StandIn {
         Duration::ZERO
     }
 
-    fn chance(&self) -> f64 {
+    fn random(&self) -> f64 {
         0.0
     }
 

@@ -24,7 +24,7 @@ impl Format {
 /// What stands at the beginning of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
-    /// A number of chance that all files of a folder have.
+    /// A random number that all files of a folder have.
     pub tag: u64,
     /// The file's number.
     pub number: u64,

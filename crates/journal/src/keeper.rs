@@ -17,7 +17,7 @@ use crate::disk::Disk;
 use crate::error::{OpenError, Refusal};
 use crate::frame::FrameHead;
 use crate::index::{Counts, Entry, Index, WAIT_MAX};
-use crate::log::{Log, MOVED_WHEN_LOW, Need, Told, chance};
+use crate::log::{Log, MOVED_WHEN_LOW, Need, Told, random};
 use crate::outbox::{Delivery, Listed, Options, Order, Room, Settle, SharedStats};
 use crate::record::{self, Due, Place, Put, Reader, Record};
 use crate::refusals::Refusals;
@@ -119,7 +119,7 @@ pub(crate) struct Keeper {
     index: Index,
     batch: Batch,
     takers: VecDeque<Taker>,
-    /// A number of chance: no other run gives the same numbers to messages, whatever copy of the
+    /// A random number: no other run gives the same numbers to messages, whatever copy of the
     /// files it has.
     epoch: u64,
     stats: SharedStats,
@@ -166,7 +166,7 @@ impl Keeper {
             index,
             batch: Batch::default(),
             takers: VecDeque::new(),
-            epoch: chance().max(1),
+            epoch: random().max(1),
             stats,
             has_failed: Arc::default(),
             started,

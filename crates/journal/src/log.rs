@@ -52,7 +52,7 @@ pub(crate) struct Log {
     segments: BTreeMap<u64, Segment>,
     /// What there has to be at the next start; not there while the files are opened.
     manifest: Option<Manifest>,
-    /// A number of chance that all files have.
+    /// A random number that all files have.
     pub tag: u64,
     /// The number of the next frame.
     frame: u64,
@@ -459,8 +459,8 @@ impl Drop for Log {
     }
 }
 
-/// A number of chance.
-pub(crate) fn chance() -> u64 {
+/// A random number.
+pub(crate) fn random() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(std::time::SystemTime::now())
 }

@@ -24,7 +24,7 @@ pub(crate) struct Place {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Put<'a> {
     pub id: u64,
-    /// A number of chance of the run that stored it; 0 for the tag of the files, which messages of
+    /// A random number of the run that stored it; 0 for the tag of the files, which messages of
     /// the first version go by.
     pub epoch: u64,
     /// When it was stored, in milliseconds since 1970 began.

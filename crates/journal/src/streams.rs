@@ -76,7 +76,7 @@ pub struct Keep {
 /// What is there of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamInfo {
-    /// A number of chance: the epoch of the next entry.
+    /// A random number: the epoch of the next entry.
     pub epoch: u64,
     /// The number of the oldest entry that is kept; the same as `next` when there is none.
     pub first: u64,
@@ -150,7 +150,7 @@ struct Shared {
     /// How many bytes wait to be written.
     queued: Arc<Backlog>,
     counts: Arc<Counts>,
-    /// A number of chance that all files have.
+    /// A random number that all files have.
     tag: u64,
 }
 

@@ -342,11 +342,11 @@ impl Options {
         if self.jitter.is_zero() {
             return self.delay;
         }
-        self.delay + self.jitter.mul_f64(self.chance())
+        self.delay + self.jitter.mul_f64(self.random())
     }
 
-    /// A number from 0 to 1 by chance.
-    fn chance(&self) -> f64 {
+    /// A number from 0 to 1 at random.
+    fn random(&self) -> f64 {
         // SplitMix64 (Steele, Lea, Flood 2014): spread evenly is all that is needed.
         let mut bits = self
             .seed
@@ -361,7 +361,7 @@ impl Options {
             // It is never dropped before it is opened.
             let _ = self.gate.subscribe().wait_for(|closed| !closed).await;
             // Not all at once, or they would come back at once for ever.
-            self.alarm.wait(self.delay.mul_f64(self.chance())).await;
+            self.alarm.wait(self.delay.mul_f64(self.random())).await;
         }
         let delay = self.next_delay();
         if !delay.is_zero() {

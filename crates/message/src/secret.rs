@@ -15,7 +15,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use aho_corasick::{AhoCorasick, AhoCorasickKind};
 
-/// The fewest characters of a secret, white space around it left out. Shorter ones stand by chance
+/// The fewest characters of a secret, white space around it left out. Shorter ones stand at random
 /// in every other text, so they cannot be redacted; whoever reads secrets refuses them.
 pub const SHORTEST: usize = 4;
 

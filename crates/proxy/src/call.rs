@@ -108,7 +108,7 @@ impl Services for Caller {
             .unwrap_or_default()
     }
 
-    fn chance(&self) -> f64 {
+    fn random(&self) -> f64 {
         // Each of these is seeded anew; the upper 53 bits are what a float holds.
         let random = RandomState::new().build_hasher().finish();
         (random >> 11) as f64 / (1u64 << 53) as f64

@@ -300,8 +300,8 @@ pub(crate) trait UpstreamExchange: Source + Sink {
     /// Drops an interim head.
     fn skip_interim(&mut self);
 
-    /// Whether the body may be here in a moment, of which nothing is here yet: a head that waits for
-    /// that costs its client no time to speak of, and is one write with the body.
+    /// Whether the body may be here in a moment, of which nothing is here yet: waiting for it costs
+    /// the client no time to speak of, and head and body are one write.
     #[inline]
     fn may_follow_soon(&self) -> bool {
         false

@@ -219,9 +219,9 @@ fn time(services: &dyn Services) -> jiff::Timestamp {
 fn file_name(time: &jiff::Timestamp, services: &dyn Services) -> String {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed) % 1_000_000;
-    let chance = (services.chance() * f64::from(u32::MAX)) as u32;
+    let random = (services.random() * f64::from(u32::MAX)) as u32;
     let time = time.strftime("%Y%m%dT%H%M%S%.3fZ");
-    format!("{time}-{chance:08x}-{number:06}.json")
+    format!("{time}-{random:08x}-{number:06}.json")
 }
 
 /// What is written. It shares the bodies with the message.

@@ -101,7 +101,7 @@ impl Delay {
                 time.0
             }
         };
-        Ok(full.mul_f64(1.0 - self.jitter * services.chance()))
+        Ok(full.mul_f64(1.0 - self.jitter * services.random()))
     }
 }
 

@@ -256,7 +256,7 @@ impl Client {
         services: &dyn Services,
     ) -> Result<String, Fault> {
         let asked = self.ask(services).await;
-        let (now, jitter) = (services.now(), services.chance());
+        let (now, jitter) = (services.now(), services.random());
         match asked {
             Ok(token) => Ok(self.kept.renew(token, self.margin, now, jitter)),
             Err(fault) => {

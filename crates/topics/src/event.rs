@@ -8,7 +8,7 @@ use bytes::Bytes;
 /// Which event of a topic: what `Last-Event-ID` says. Written `EPOCH-SEQUENCE`, the epoch in hex.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct EventId {
-    /// Made by chance when the topic's log is made: ids of another log are of another epoch.
+    /// Made at random when the topic's log is made: ids of another log are of another epoch.
     pub epoch: u64,
     /// From 1, one more for each event.
     pub sequence: u64,

@@ -147,16 +147,16 @@ impl Subscriber {
         (self.lease_wanted, self.is_wanted) = (lease_wanted, is_wanted);
     }
 
-    /// What is to be done now. `chance` is a number from 0 to 1: engines that were started together
+    /// What is to be done now. `random` is a number from 0 to 1: engines that were started together
     /// do not ask together.
-    pub fn step(&mut self, now: Moment, chance: f64) -> Step {
+    pub fn step(&mut self, now: Moment, random: f64) -> Step {
         let waiting = self.request.as_mut();
         if let Some(request) = waiting.filter(|it| it.progress == Progress::Waiting) {
             if now.at < self.next {
                 return Step::Wait(self.next - now.at);
             }
             request.progress = Progress::GivenUp;
-            self.fail(now, chance);
+            self.fail(now, random);
             return Step::Unverified;
         }
         let left = match (self.is_wanted, self.lease(now)) {
@@ -194,13 +194,13 @@ impl Subscriber {
     }
 
     /// No hub could be found: nothing has been asked.
-    pub fn not_found(&mut self, now: Moment, chance: f64) {
-        self.fail(now, chance);
+    pub fn not_found(&mut self, now: Moment, random: f64) {
+        self.fail(now, random);
     }
 
     /// The hub could not be asked, or has refused, unless the intent has been verified all the
     /// same. Whether it counts.
-    pub fn failed(&mut self, now: Moment, chance: f64) -> bool {
+    pub fn failed(&mut self, now: Moment, random: f64) -> bool {
         if let Some(request) = &mut self.request {
             if request.progress == Progress::Confirmed {
                 return false;
@@ -208,7 +208,7 @@ impl Subscriber {
             // A verification that still comes is confirmed: the hub may have taken the request.
             request.progress = Progress::GivenUp;
         }
-        self.fail(now, chance);
+        self.fail(now, random);
         true
     }
 
@@ -223,10 +223,10 @@ impl Subscriber {
         }
     }
 
-    fn fail(&mut self, now: Moment, chance: f64) {
+    fn fail(&mut self, now: Moment, random: f64) {
         let wait = Duration::from_secs(1 << self.failures.min(12)).min(BACK_OFF_MAX);
         self.failures = self.failures.saturating_add(1);
-        self.next = now.at + wait.mul_f64(0.8 + 0.4 * chance.clamp(0.0, 1.0));
+        self.next = now.at + wait.mul_f64(0.8 + 0.4 * random.clamp(0.0, 1.0));
     }
 
     /// How many requests in a row have failed: which of several hubs is asked next goes by it.
@@ -250,7 +250,7 @@ impl Subscriber {
     }
 
     /// A request to the callback with this query.
-    pub fn intent(&mut self, query: &str, now: Moment, chance: f64) -> Intent {
+    pub fn intent(&mut self, query: &str, now: Moment, random: f64) -> Intent {
         let Ok(form) = Form::parse(query.as_bytes()) else {
             return Intent::Refused("malformed");
         };
@@ -264,7 +264,7 @@ impl Subscriber {
             return Intent::Refused("no topic");
         };
         match mode {
-            Some("denied") => self.denied(topic, &form, now, chance),
+            Some("denied") => self.denied(topic, &form, now, random),
             Some("subscribe") => self.confirm((Mode::Subscribe, topic, challenge), &form, now),
             Some("unsubscribe") => self.confirm((Mode::Unsubscribe, topic, challenge), &form, now),
             _ => Intent::Refused("unknown mode"),
@@ -318,7 +318,7 @@ impl Subscriber {
         Intent::Confirmed(challenge.to_owned())
     }
 
-    fn denied(&mut self, topic: &str, form: &Form, now: Moment, chance: f64) -> Intent {
+    fn denied(&mut self, topic: &str, form: &Form, now: Moment, random: f64) -> Intent {
         let asked = self.request.as_ref().map(|it| &it.topic);
         let leased = self.lease.as_ref().map(|it| &it.topic);
         if !asked
@@ -329,7 +329,7 @@ impl Subscriber {
             return Intent::Refused("another topic");
         }
         (self.request, self.lease) = (None, None);
-        self.fail(now, chance);
+        self.fail(now, random);
         self.next = self.next.max(now.at + DENIED_WAIT);
         let reason = form.all("hub.reason").next();
         Intent::Denied(reason.map(str::to_owned))

@@ -1,3 +1,6 @@
+//! The intake with flows that fail, targets that are down, and futures that are dropped at each of
+//! their waits.
+
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;

@@ -168,8 +168,8 @@ impl Services for Later {
         self.others.wall()
     }
 
-    fn chance(&self) -> f64 {
-        self.others.chance()
+    fn random(&self) -> f64 {
+        self.others.random()
     }
 
     fn flow(&self, name: &str) -> Option<Arc<dyn crate::handler::Callee>> {

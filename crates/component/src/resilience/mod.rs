@@ -63,7 +63,7 @@ impl Guard {
                 return Err(fault);
             };
             let is_safe = is_safe(&fault, node, exchange);
-            let Some(wait) = retry.wait(failed, &fault, is_safe, services.chance()) else {
+            let Some(wait) = retry.wait(failed, &fault, is_safe, services.random()) else {
                 return Err(fault);
             };
             tracing::debug!(

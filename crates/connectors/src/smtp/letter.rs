@@ -112,13 +112,13 @@ fn mailbox(what: &str, text: &str) -> Result<Mailbox, Fault> {
 
 /// An id that no other mail has (RFC 5322, section 3.6.4).
 fn id(from: &Address, services: &dyn Services) -> String {
-    let mut chance = String::new();
+    let mut random = String::new();
     for _ in 0..3 {
-        let part = (services.chance() * f64::from(u32::MAX)) as u32;
-        chance.push_str(&format!("{part:08x}"));
+        let part = (services.random() * f64::from(u32::MAX)) as u32;
+        random.push_str(&format!("{part:08x}"));
     }
     let time: Duration = services.wall();
-    format!("<{:x}.{chance}@{}>", time.as_nanos(), from.domain())
+    format!("<{:x}.{random}@{}>", time.as_nanos(), from.domain())
 }
 
 /// The builder does not take what we have checked.

@@ -153,7 +153,7 @@ impl Services for Jumping {
         self.passed.get()
     }
 
-    fn chance(&self) -> f64 {
+    fn random(&self) -> f64 {
         0.0
     }
 

@@ -217,7 +217,7 @@ impl Services for TestServices<'_> {
         self.case.at + self.clock.passed()
     }
 
-    fn chance(&self) -> f64 {
+    fn random(&self) -> f64 {
         0.0
     }
 

@@ -25,7 +25,7 @@ use crate::asking::Answer;
 use crate::backlog::Queued;
 use crate::disk::DiskFile;
 use crate::error::{OpenError, RESTORE, Refusal};
-use crate::log::{chance, write_again};
+use crate::log::{random, write_again};
 use crate::refusals::Refusals;
 
 /// The most bytes that `redb` keeps in memory of the file. The system's page cache has more.
@@ -399,7 +399,7 @@ impl Keeper {
         let is_quick = |it: &Staged| it.durability == Durability::Process;
         let is_wanted = !self.ahead.is_in_use() && self.staged.iter().any(is_quick);
         match is_wanted && self.make_log().is_ok() {
-            true => Tag::Random(chance()),
+            true => Tag::Random(random()),
             false => self.ahead.mark.tag,
         }
     }
@@ -544,7 +544,7 @@ impl Keeper {
         self.make_log()?;
         match self.ahead.is_in_use() {
             true => Ok(()),
-            false => self.commit_now(Tag::Random(chance())),
+            false => self.commit_now(Tag::Random(random())),
         }
     }
 

@@ -21,7 +21,7 @@ const USED: usize = 61;
 /// What a log has to have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Bounds {
-    /// The number of chance of all its files.
+    /// The random number of all its files.
     pub tag: u64,
     /// The number of the oldest file.
     pub first: u64,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::ahead::Ahead;
 use super::manifest::{Bounds, Manifest};
-use super::{HEAD, INDEX_END, INDEX_END_SIZE, Log, Segment, Told, chance};
+use super::{HEAD, INDEX_END, INDEX_END_SIZE, Log, Segment, Told, random};
 use crate::cursor::Cursor;
 use crate::disk::{Disk, DiskFile};
 use crate::error::OpenError;
@@ -46,7 +46,7 @@ impl Log {
             manifest,
             format,
             segments: BTreeMap::new(),
-            tag: chance(),
+            tag: random(),
             frame: 1,
             segment_max,
             poison: None,

@@ -4,7 +4,7 @@
 /// The epochs of a stream that are known, the oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Epochs {
-    /// The first entry of each, and its number of chance.
+    /// The first entry of each, and its random number.
     all: Vec<(u64, u64)>,
 }
 

@@ -23,7 +23,7 @@ use crate::backlog::Queued;
 use crate::disk::Disk;
 use crate::error::{OpenError, Refusal};
 use crate::frame::FrameHead;
-use crate::log::{Log, MOVED_WHEN_LOW, Need, Told, chance};
+use crate::log::{Log, MOVED_WHEN_LOW, Need, Told, random};
 use crate::refusals::Refusals;
 
 /// The most bytes of a frame of several calls.
@@ -157,7 +157,7 @@ impl Writer {
             state.segments.entry(number).or_default().file = log.file(number);
         }
         let next_number = state.next_number;
-        state.begin_run(chance);
+        state.begin_run(random);
         drop(state);
         let mut writer = Self {
             log,
@@ -334,7 +334,7 @@ impl Writer {
             if state.streams.len() + self.batch.made.len() >= STREAMS_MAX {
                 return tell(answer, Err(Refusal::Full));
             }
-            let (number, epoch) = (self.next_number, chance());
+            let (number, epoch) = (self.next_number, random());
             self.next_number = self.next_number.saturating_add(1);
             made(number, &name, epoch).write(&mut self.batch.frame);
             let effect = Effect::Made(number, name.clone(), epoch);

@@ -1,4 +1,4 @@
-//! Thousands of crashes at points of chance: what was acknowledged is there, what was done is not.
+//! Thousands of crashes at random points: what was acknowledged is there, what was done is not.
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;

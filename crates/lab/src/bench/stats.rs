@@ -152,12 +152,12 @@ pub(crate) fn median(values: impl Iterator<Item = f64>) -> f64 {
 pub(crate) fn median_interval(mut values: Vec<f64>) -> Option<(f64, f64)> {
     values.sort_by(f64::total_cmp);
     let count = values.len();
-    // The chance that at most `below` of the values lie on one side of the median.
-    let (mut below, mut chance) = (0, 0.5_f64.powi(i32::try_from(count).ok()?));
-    let mut total = chance;
+    // The probability that at most `below` of the values lie on one side of the median.
+    let (mut below, mut probability) = (0, 0.5_f64.powi(i32::try_from(count).ok()?));
+    let mut total = probability;
     while total <= 0.025 {
-        chance *= (count - below) as f64 / (below + 1) as f64;
-        total += chance;
+        probability *= (count - below) as f64 / (below + 1) as f64;
+        total += probability;
         below += 1;
     }
     let first = below.checked_sub(1)?;

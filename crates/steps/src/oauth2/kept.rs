@@ -17,7 +17,7 @@ const WAITING_MAX: usize = 10_000;
 const BACKOFF: Duration = Duration::from_millis(500);
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
 
-/// The part of each of these times that is left to chance.
+/// The part of each of these times that is random.
 const JITTER: f64 = 0.5;
 
 /// What to do for a token.
@@ -99,7 +99,7 @@ impl Kept {
     }
 
     /// Puts a new token in, and gives the value of `Authorization`.
-    pub fn renew(&self, token: Token, margin: Duration, now: Instant, chance: f64) -> String {
+    pub fn renew(&self, token: Token, margin: Duration, now: Instant, random: f64) -> String {
         let value = token.authorization();
         let renew_after = token.life.map(|life| life - margin.min(life / 2));
         let mut inner = self.lock();
@@ -109,7 +109,7 @@ impl Kept {
                 if now.saturating_duration_since(old.since) > BACKOFF_MAX * 2 {
                     inner.backoffs = 0;
                 }
-                inner.back_off(now, chance);
+                inner.back_off(now, random);
             }
             None => (inner.backoffs, inner.not_before) = (0, None),
         }
@@ -135,10 +135,10 @@ impl Kept {
     }
 
     /// Notes that a request has failed. A token that is there is used until it expires.
-    pub fn fail(&self, fault: &Fault, now: Instant, chance: f64) {
+    pub fn fail(&self, fault: &Fault, now: Instant, random: f64) {
         let mut inner = self.lock();
         inner.fault = Some(fault.clone());
-        inner.back_off(now, chance);
+        inner.back_off(now, random);
         self.failed.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -159,12 +159,12 @@ impl Kept {
 }
 
 impl Inner {
-    fn back_off(&mut self, now: Instant, chance: f64) {
+    fn back_off(&mut self, now: Instant, random: f64) {
         let longest = BACKOFF
             .saturating_mul(1 << self.backoffs.min(16))
             .min(BACKOFF_MAX);
         self.backoffs = self.backoffs.saturating_add(1);
-        self.not_before = Some(now + longest.mul_f64(1.0 - JITTER * chance));
+        self.not_before = Some(now + longest.mul_f64(1.0 - JITTER * random));
     }
 }
 

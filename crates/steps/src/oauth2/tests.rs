@@ -230,7 +230,7 @@ fn a_token_is_used_until_it_expires_when_it_cannot_be_renewed() {
         services.sleep(Duration::from_secs(1)).await;
         assert_eq!(value(&connection, &services).await.unwrap_err().status, 502);
     });
-    // Within 40 seconds: after 0.5, 1, 2, 4, 8 and 16 seconds, less chance.
+    // Within 40 seconds: after 0.5, 1, 2, 4, 8 and 16 seconds, less jitter.
     assert!((4..=9).contains(&asked.get()), "{}", asked.get());
 }
 

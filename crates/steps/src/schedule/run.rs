@@ -132,7 +132,7 @@ impl Work<'_> {
         let longest = self.schedule.settings.jitter;
         match longest.is_zero() {
             true => longest,
-            false => longest.mul_f64(self.services.chance().clamp(0.0, 1.0)),
+            false => longest.mul_f64(self.services.random().clamp(0.0, 1.0)),
         }
     }
 
@@ -225,7 +225,7 @@ impl Work<'_> {
             // A failure has been logged by the flow.
             while let Err(fault) = success(flow.start(request.clone(), services).await) {
                 failed += 1;
-                let delay = retry.delay_after(failed, &fault, services.chance());
+                let delay = retry.delay_after(failed, &fault, services.random());
                 let is_over = match delay {
                     Some(delay) => !pause(delay, &is_stopping, services).await,
                     None => true,

@@ -64,7 +64,7 @@ fn a_message_tells_of_its_run() {
     let flow = FakeFlow::good();
     let source = sound("{ every: 1m, jitter: 10s }", &states);
     let started: Arc<dyn Started> = flow.clone();
-    clock.chance.set(0.5);
+    clock.random.set(0.5);
     Running::start(&source, &started, &clock).advance(3 * MINUTE);
     let requests = flow.requests.lock().unwrap();
     let second = &requests[1];
@@ -397,7 +397,7 @@ fn runs_are_put_off_by_chance() {
     let flow = FakeFlow::good();
     let started: Arc<dyn Started> = flow.clone();
     let source = sound("{ cron: \"0 * * * *\", jitter: 10m }", &states);
-    clock.chance.set(0.9);
+    clock.random.set(0.9);
     let mut running = Running::start(&source, &started, &clock);
     running.advance(10 * MINUTE - SECOND);
     assert_eq!(flow.begun(), 0);
@@ -407,7 +407,7 @@ fn runs_are_put_off_by_chance() {
         flow.told(|it| member(it, "started")),
         ["2026-01-01T12:09:00Z"]
     );
-    clock.chance.set(0.0);
+    clock.random.set(0.0);
     running.advance(2 * HOUR);
     assert_eq!(flow.begun(), 3);
 }

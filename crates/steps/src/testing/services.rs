@@ -278,7 +278,7 @@ impl Services for FakeServices {
         self.clock.passed.get()
     }
 
-    fn chance(&self) -> f64 {
+    fn random(&self) -> f64 {
         0.5
     }
 

@@ -98,7 +98,7 @@ pub(crate) struct Clock {
     timers: RefCell<Vec<Duration>>,
     /// The longest sleep so far.
     pub longest: Cell<Duration>,
-    pub chance: Cell<f64>,
+    pub random: Cell<f64>,
     pub resources: Resources,
 }
 
@@ -111,7 +111,7 @@ impl Clock {
             wall: Cell::new(wall.parse().unwrap()),
             timers: RefCell::default(),
             longest: Cell::default(),
-            chance: Cell::new(0.0),
+            random: Cell::new(0.0),
             resources: Resources::default(),
         }
     }
@@ -159,8 +159,8 @@ impl Services for Clock {
         Duration::try_from(wall).unwrap() + self.passed.get()
     }
 
-    fn chance(&self) -> f64 {
-        self.chance.get()
+    fn random(&self) -> f64 {
+        self.random.get()
     }
 
     fn flow(&self, _: &str) -> Option<Arc<dyn Callee>> {

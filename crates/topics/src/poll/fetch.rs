@@ -223,7 +223,7 @@ impl Fetcher {
                 Err(fault) => fault,
             };
             failed += 1;
-            match self.retry.wait(failed, &fault, true, services.chance()) {
+            match self.retry.wait(failed, &fault, true, services.random()) {
                 Some(wait) => services.sleep(wait).await,
                 None => return Err(fault),
             }

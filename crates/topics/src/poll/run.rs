@@ -118,7 +118,7 @@ impl Poller {
             .unwrap_or(earliest.max(now));
         inner.next = Some(due);
         drop(inner);
-        let jitter = self.timing.jitter.mul_f64(services.chance());
+        let jitter = self.timing.jitter.mul_f64(services.random());
         (due + jitter).saturating_duration_since(now)
     }
 

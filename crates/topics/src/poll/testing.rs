@@ -112,7 +112,7 @@ impl Services for TestServices {
         Duration::from_secs(1_700_000_000) + self.start.elapsed()
     }
 
-    fn chance(&self) -> f64 {
+    fn random(&self) -> f64 {
         0.0
     }
 

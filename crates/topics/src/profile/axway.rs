@@ -90,7 +90,7 @@ fn renewed(directory: &Directory, listen: &ListenAddress, named: &str) -> Option
     directory.search(listen, fits)
 }
 
-/// The id of a subscription, made by chance: each is there as long as its stream, and nothing is
+/// The id of a subscription, made at random: each is there as long as its stream, and nothing is
 /// known by it but in what is told of failures (UUID of version 4, RFC 9562, section 5.4).
 pub(crate) fn subscription_id() -> String {
     let by_chance = || RandomState::new().build_hasher().finish();

@@ -171,7 +171,7 @@ impl Wish {
         if ends_by_plan {
             max_time = longest;
         }
-        let ticks = max_time.map(|time| sse::in_ticks(time, services.chance()));
+        let ticks = max_time.map(|time| sse::in_ticks(time, services.random()));
         let reader = Reader::new(&channel, ticks);
         reader.hold_to(access::validity(std::slice::from_ref(caller)));
         Ok(Subscription {

@@ -59,7 +59,7 @@ impl SseFeed {
     async fn begin(
         self,
         client: &mut dyn Client,
-        chance: f64,
+        random: f64,
     ) -> Option<(Reader, Vec<Place>, Option<StreamEnd>)> {
         for branch in &self.branches {
             // The head has been sent: what fails now ends the stream, and the client comes again.
@@ -78,7 +78,7 @@ impl SseFeed {
             views: self.views,
         };
         let channel = Branch::channel(&self.branches, key, self.pace)?;
-        let ticks = self.max_time.map(|time| in_ticks(time, chance));
+        let ticks = self.max_time.map(|time| in_ticks(time, random));
         let mut reader = Reader::new(&channel, ticks);
         reader.hold_to(self.validity);
         if self.gzip {
@@ -104,9 +104,9 @@ impl SseFeed {
     }
 }
 
-/// A time as ticks, somewhat shorter by chance so that not all who came together go together.
-pub(crate) fn in_ticks(time: Duration, chance: f64) -> u32 {
-    let shorter = time.mul_f64(1.0 - chance.clamp(0.0, 1.0) / 10.0);
+/// A time as ticks, randomly somewhat shorter so that not all who came together go together.
+pub(crate) fn in_ticks(time: Duration, random: f64) -> u32 {
+    let shorter = time.mul_f64(1.0 - random.clamp(0.0, 1.0) / 10.0);
     let ticks = shorter.as_millis() / TICK.as_millis();
     u32::try_from(ticks).unwrap_or(u32::MAX / 2).max(1)
 }
@@ -121,7 +121,7 @@ impl Feed for SseFeed {
         Box::pin(async move {
             let mut client = client;
             // What is needed only at the beginning is not kept for as long as the stream lasts.
-            let begun = Box::pin(self.begin(&mut *client, services.chance())).await;
+            let begun = Box::pin(self.begin(&mut *client, services.random())).await;
             let Some((mut reader, places, end)) = begun else {
                 return;
             };
@@ -138,9 +138,9 @@ impl Feed for SseFeed {
                     }
                     StreamEnd::Time if ends_by_plan => {
                         words = format!("event: limit\ndata: {STREAM_TIME}\n\n").into_bytes();
-                        words.extend(last_words(retry, services.chance()));
+                        words.extend(last_words(retry, services.random()));
                     }
-                    _ => words = last_words(retry, services.chance()),
+                    _ => words = last_words(retry, services.random()),
                 }
                 Box::pin(stream::finish(&reader, &mut *client, end, words)).await;
             }
@@ -150,7 +150,7 @@ impl Feed for SseFeed {
 }
 
 /// Tells a client when to come again: not all at once.
-fn last_words(retry: Duration, chance: f64) -> Vec<u8> {
-    let time = retry.mul_f64(0.5 + chance.clamp(0.0, 1.0));
+fn last_words(retry: Duration, random: f64) -> Vec<u8> {
+    let time = retry.mul_f64(0.5 + random.clamp(0.0, 1.0));
     format!("retry: {}\n\n", time.as_millis()).into_bytes()
 }

@@ -71,7 +71,7 @@ pub(crate) fn now_ms() -> u64 {
     now.map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// A number by chance that is not 0.
+/// A number at random that is not 0.
 pub(crate) fn new_epoch() -> u64 {
     let mut hasher = RandomState::new().build_hasher();
     hasher.write_u64(now_ms());

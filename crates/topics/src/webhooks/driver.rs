@@ -320,7 +320,7 @@ impl Driver {
                     // A successful delivery has no back-off, so it needs no jitter.
                     let random = match report.outcome {
                         Outcome::Delivered => 0.0,
-                        _ => services.chance(),
+                        _ => services.random(),
                     };
                     entry.finished((number, report), now, random);
                 }

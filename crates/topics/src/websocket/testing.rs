@@ -205,7 +205,7 @@ impl Services for FakeServices {
         self.passed.get()
     }
 
-    fn chance(&self) -> f64 {
+    fn random(&self) -> f64 {
         0.5
     }
 

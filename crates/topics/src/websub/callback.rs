@@ -80,11 +80,11 @@ impl Callback {
 
     fn verify(&self, request: &Request, known: &Known, services: &dyn Services) -> Reply {
         let (core, flow) = (&self.core, &*self.core.flow);
-        let (now, chance) = (core.memory.moment(services), services.chance());
+        let (now, random) = (core.memory.moment(services), services.random());
         let query = request.query.as_deref().unwrap_or_default();
         let (intent, lease) = {
             let mut inner = known.lock();
-            let intent = inner.subscriber.intent(query, now, chance);
+            let intent = inner.subscriber.intent(query, now, random);
             (intent, inner.subscriber.last_lease().cloned())
         };
         match intent {

@@ -157,7 +157,7 @@ impl Core {
         loop {
             self.write_lease(known, &mut written, services).await;
             let now = self.memory.moment(services);
-            let step = known.lock().subscriber.step(now, services.chance());
+            let step = known.lock().subscriber.step(now, services.random());
             match step {
                 Step::Wait(time) => self.wait(time, services).await,
                 Step::Unverified => {
@@ -213,8 +213,8 @@ impl Core {
         let (hub, topic) = match self.target(mode, known, services).await {
             Ok(target) => target,
             Err(error) => {
-                let (now, chance) = (self.memory.moment(services), services.chance());
-                known.lock().subscriber.not_found(now, chance);
+                let (now, random) = (self.memory.moment(services), services.random());
+                known.lock().subscriber.not_found(now, random);
                 return self.fail(&error);
             }
         };
@@ -234,11 +234,11 @@ impl Core {
         let asking = Asking(known);
         let sent = self.client.order(&order, services).await;
         std::mem::forget(asking);
-        let (now, chance) = (self.memory.moment(services), services.chance());
+        let (now, random) = (self.memory.moment(services), services.random());
         match sent {
             Ok(()) => known.lock().subscriber.accepted(now),
             Err(error) => {
-                let counts = known.lock().subscriber.failed(now, chance);
+                let counts = known.lock().subscriber.failed(now, random);
                 if counts {
                     self.fail(&error);
                 }

@@ -596,7 +596,7 @@ async fn hubs_that_refuse_are_asked_ever_more_seldom_and_others_instead() {
             let hubs: Vec<&str> = hubs.collect();
             assert_eq!(hubs, ["/one", "/two", "/one", "/two", "/one"]);
             let times: Vec<u128> = bench.services.times().into_iter().step_by(2).collect();
-            // 0.8 of 1, 2, 4 and 8 seconds: chance is 0 here.
+            // 0.8 of 1, 2, 4 and 8 seconds: the random part is 0 here.
             let expected = [0, 800, 2400, 5600, 12_000];
             let close = times
                 .iter()

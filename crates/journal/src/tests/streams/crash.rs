@@ -1,4 +1,4 @@
-//! Thousands of crashes at points of chance, disks that fill up, `fsync`s that fail: what was
+//! Thousands of crashes at random points, disks that fill up, `fsync`s that fail: what was
 //! acknowledged is there, in order, under the number it had, as long as it is to be kept.
 
 use std::collections::BTreeMap;

@@ -117,7 +117,7 @@ fn a_file_without_a_good_index_is_read_as_a_whole() {
     let (disk, count) = filled();
     let sealed = files(&disk);
     let (_, sealed) = sealed.split_last().unwrap();
-    // All indexes are cut off at a place of chance, or overwritten.
+    // All indexes are cut off at a random place, or overwritten.
     for seed in 0..40 {
         let mut random = Rng::with_seed(seed);
         for &(file, size) in sealed {

@@ -36,8 +36,8 @@ impl Services for Spawner {
         self.fake.wall()
     }
 
-    fn chance(&self) -> f64 {
-        self.fake.chance()
+    fn random(&self) -> f64 {
+        self.fake.random()
     }
 
     fn flow(&self, name: &str) -> Option<Arc<dyn Callee>> {

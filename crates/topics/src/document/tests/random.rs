@@ -1,4 +1,4 @@
-//! Documents by chance: a patch always makes the one of the other.
+//! Documents at random: a patch always makes the one of the other.
 
 use fastrand::Rng;
 

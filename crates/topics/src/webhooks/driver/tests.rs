@@ -47,7 +47,7 @@ impl Services for Worker {
         Duration::from_secs(1_700_000_000)
     }
 
-    fn chance(&self) -> f64 {
+    fn random(&self) -> f64 {
         0.0
     }
 
