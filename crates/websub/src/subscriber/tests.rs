@@ -309,7 +309,8 @@ fn random_hubs_do_no_harm() {
             } else if step < 300 && random.u8(..20) == 0 {
                 is_up = !is_up;
             }
-            match subscriber.step(at(now), random.f64()) {
+            let jitter = random.f64();
+            match subscriber.step(at(now), jitter) {
                 Step::Wait(wait) => {
                     assert!(!wait.is_zero() && wait <= LOOK.max(VERIFY_TIME));
                     now += wait.as_secs_f64();
@@ -330,17 +331,17 @@ fn random_hubs_do_no_harm() {
                         0 => {
                             let intent = verification("subscribe", "90");
                             now += f64::from(random.u8(..5));
-                            assert_eq!(subscriber.intent(&intent, at(now), random), confirmed());
+                            assert_eq!(subscriber.intent(&intent, at(now), jitter), confirmed());
                             let ends = subscriber.last_lease().unwrap().ends;
                             assert_eq!(ends, at(now + 90.0).wall);
                         }
                         1 => {}
                         2 => {
                             let denied = query("denied", TOPIC, &[]);
-                            subscriber.intent(&denied, at(now), random);
+                            subscriber.intent(&denied, at(now), jitter);
                             assert_eq!(subscriber.last_lease(), None);
                         }
-                        _ => assert!(subscriber.failed(at(now), random)),
+                        _ => assert!(subscriber.failed(at(now), jitter)),
                     }
                 }
             }
