@@ -116,7 +116,7 @@ impl Walk<'_> {
         let all_values = branches.iter().all(|branch| !allowed(branch).is_empty());
         if all_values {
             let values: Vec<&Json> = branches.iter().flat_map(|branch| allowed(branch)).collect();
-            return self.choice(node, &values);
+            return self.choice(node, &values, &[]);
         }
         let fitting: Vec<_> = branches
             .iter()
@@ -138,7 +138,12 @@ impl Walk<'_> {
                 // The values of an enumeration that may also be left out.
                 true => {
                     let values = several.iter().flat_map(|branch| allowed(branch));
-                    self.choice(node, &values.collect::<Vec<_>>());
+                    let mappings: Vec<String> = branches
+                        .iter()
+                        .filter_map(|branch| self.target(branch).get("properties")?.as_object())
+                        .flat_map(|keys| keys.keys().map(|key| format!("`{{ {key}: ... }}`")))
+                        .collect();
+                    self.choice(node, &values.collect::<Vec<_>>(), &mappings);
                 }
                 false => self.best_of(node, several),
             },
@@ -213,11 +218,12 @@ impl Walk<'_> {
     fn choices(&mut self, node: &Node, schema: &Map<String, Json>) {
         let values = allowed(schema);
         if !values.is_empty() {
-            self.choice(node, &values);
+            self.choice(node, &values, &[]);
         }
     }
 
-    fn choice(&mut self, node: &Node, values: &[&Json]) {
+    /// Reports a value that is none of these. `mappings` are what may stand in its place.
+    fn choice(&mut self, node: &Node, values: &[&Json], mappings: &[String]) {
         let found = node.to_json();
         if values.iter().any(|value| **value == found) {
             return;
@@ -234,6 +240,8 @@ impl Walk<'_> {
         let diagnostic = self.report.error(codes::NOT_ONE_OF, node.span, message);
         if let Some(near) = near {
             diagnostic.hint(format!("did you mean `{near}`?"));
+        } else if !mappings.is_empty() {
+            diagnostic.hint(format!("or write {}", mappings.join(" or ")));
         }
     }
 

@@ -208,7 +208,7 @@ impl<D: DeadLetterPlace> JsonSchema for DeadLetterConfig<D> {
         ];
         let words = words.iter().filter_map(|(word, meaning)| {
             let meaning = (*meaning)?;
-            Some(json!({ "const": word, "description": meaning }))
+            Some(json!({ "type": "string", "const": word, "description": meaning }))
         });
         let mut places = Map::new();
         let store = "The name of a store. Process its messages with `from: store`.";

@@ -174,11 +174,7 @@ enum Settings {
 }
 
 fn build(node: &Node, context: &mut SourceContext<'_>) -> Option<Arc<dyn Source>> {
-    let config = config::decode::<SourceConfig>(node, context.report);
-    let Some(mut config) = config else {
-        explain_dead_letter(node, context.report);
-        return None;
-    };
+    let mut config: SourceConfig = config::decode(node, context.report)?;
     let before = context.report.errors();
     let connections = context.connections;
     let server = named::find::<Redis>(
@@ -196,24 +192,6 @@ fn build(node: &Node, context: &mut SourceContext<'_>) -> Option<Arc<dyn Source>
         settings.dead_letters = dead_letters;
     }
     Some(source(server, settings, policy, context))
-}
-
-/// `dead_letter: NAME` used to name a stream: says how that is written now.
-fn explain_dead_letter(node: &Node, report: &mut Report) {
-    let Some(node) = node.get("dead_letter") else {
-        return;
-    };
-    if let Some(name) = node.as_str()
-        && !matches!(name, "drop" | "stop")
-    {
-        report.retain(|problem| problem.span() != Some(node.span));
-        let message = "`dead_letter` says whether it names a stream or a store";
-        let hint = format!(
-            "write `{{ stream: {0} }}`, `{{ store: {0} }}`, `drop` or `stop`",
-            name.escape_debug()
-        );
-        refuse(node.span, message, hint, report);
-    }
 }
 
 #[cfg(feature = "redis")]

@@ -93,7 +93,7 @@ fn every_problem_has_its_place() {
         ),
         (
             "{ connection: cache, stream: s, group: g, dead_letter: reject }",
-            "IT0461 1:56",
+            "IT0114 1:56",
         ),
         (
             "{ connection: cache, stream: s, group: g, retry: { times: -1 } }",
@@ -118,7 +118,6 @@ fn old_words_are_refused_with_the_new_ones() {
     );
     let (node, _, _, mut report) = parse(&yaml);
     assert!(config::decode::<SourceConfig>(&node, &mut report).is_none());
-    explain_dead_letter(&node, &mut report);
     let told = report.diagnostics().iter();
     let told: Vec<_> = told
         .map(|it| (it.code().as_str(), it.hint_text().unwrap_or_default()))
@@ -128,11 +127,8 @@ fn old_words_are_refused_with_the_new_ones() {
         [
             ("IT0111", "it is called `concurrent` now"),
             ("IT0111", "it is called `dead_letter` now"),
+            ("IT0114", "or write `{ store: ... }` or `{ stream: ... }`"),
             ("IT0111", "it is called `retry` now"),
-            (
-                "IT0461",
-                "write `{ stream: dead }`, `{ store: dead }`, `drop` or `stop`"
-            ),
         ]
     );
 }
