@@ -32,8 +32,14 @@ use crate::source::{Started, success};
 /// How long a dead letter waits that cannot be kept.
 const KEEP_AGAIN: Backoff = Backoff::doubling(Duration::from_millis(500), Duration::from_secs(30));
 /// So many deliveries that no consumer has settled make a message a dead letter, even where fewer
-/// retries are wanted: an engine that was killed says nothing against the messages that it had.
-const UNSETTLED_MIN: u32 = 20;
+/// retries are wanted: an engine that was killed or reloaded says nothing against the messages that
+/// it had. A quorum queue of RabbitMQ drops what it has delivered more than 20 times.
+const UNSETTLED_MIN: u32 = 10;
+
+/// However many retries are wanted, so many unsettled deliveries are enough.
+const UNSETTLED_MAX: u32 = 100;
+/// The longest delay that a failure may ask for (`Retry-After`), unless the file has longer ones.
+const ASKED_MAX: Duration = Duration::from_secs(3600);
 
 /// What becomes of messages whose flow fails.
 #[derive(Clone, Debug)]
@@ -299,13 +305,13 @@ impl Intake {
             // What is rare is on the heap: all messages under way would pay for its size.
             Box::pin(self.until(|it| it.is_over() || !it.is_blocked())).await;
         }
-        if self.is_over() {
+        if self.is_over() || message.is_gone() {
             return Processed::release();
         }
         let retry = &self.plan.policy.retry;
         let mut failed = message.failed_before();
         let delivered = message.delivered_before();
-        if delivered > retry.times.max(UNSETTLED_MIN) {
+        if delivered > UNSETTLED_MAX.min(retry.times).max(UNSETTLED_MIN) {
             let why = "it was delivered too often without an answer";
             let fault = Fault::new(Kind::Internal, Origin::Engine, why);
             return Box::pin(self.give_up(message, (delivered, fault), services)).await;
@@ -348,6 +354,7 @@ impl Intake {
                 };
             }
             drop(fault);
+            let delay = delay.min(retry.backoff.delay_max.max(ASKED_MAX));
             if !Box::pin(self.pause(delay, services)).await || message.is_gone() {
                 return Processed::release();
             }
@@ -368,11 +375,7 @@ impl Intake {
                 let of = (failed, &*reason, &**target);
                 self.keep(message, of, services).await
             }
-            DeadLetter::Reject => {
-                tracing::error!(target: "flow", flow, id, failed, reason, "a message is rejected");
-                self.plan.counts.dead_letters.add();
-                Settlement::Reject { reason, failed }
-            }
+            DeadLetter::Reject => Settlement::Reject { reason, failed },
             DeadLetter::Drop => {
                 tracing::error!(target: "flow", flow, id, failed, reason, "a message is dropped");
                 self.plan.counts.dropped.add();
@@ -405,6 +408,10 @@ impl Intake {
         let kept = self.until_kept(
             services,
             async || {
+                if message.is_gone() {
+                    // It comes again, and becomes a dead letter then.
+                    return Ok(false);
+                }
                 let mut letter = message.letter(failed);
                 let parameters = [
                     ("dead_letter_flow", flow.to_owned()),
@@ -416,7 +423,7 @@ impl Intake {
                 letter.parameters.retain(|(name, _)| !known(name));
                 let parameters = parameters.map(|(name, value)| (name.into(), encoded(&value)));
                 letter.parameters.extend(parameters);
-                target.keep(letter, services).await
+                target.keep(letter, services).await.map(|()| true)
             },
             |error| {
                 let to = target.name();
@@ -426,13 +433,19 @@ impl Intake {
                 );
             },
         );
-        if kept.await.is_none() {
+        if kept.await != Some(true) {
             return Settlement::Release;
         }
-        let to = target.name();
+        self.dead_letter_kept((&id, target.name()), failed, reason);
+        Settlement::Acknowledge
+    }
+
+    /// Logs and counts a dead letter that is kept. Sources call this for messages that they were
+    /// told to reject, once that is done.
+    pub fn dead_letter_kept(&self, (id, to): (&str, &str), failed: u32, reason: &str) {
+        let flow = &**self.flow.name();
         tracing::error!(target: "flow", flow, id, failed, reason, to, "a message is a dead letter");
         self.plan.counts.dead_letters.add();
-        Settlement::Acknowledge
     }
 }
 

@@ -96,7 +96,8 @@ struct FileConfig {
     /// How files are decoded, whatever their extension: `json`, `xml`, `form`, `csv`, `text` or
     /// `bytes`.
     decode: Option<Format>,
-    /// How failed runs of the flow are retried. Meanwhile the file stays in `.processing`.
+    /// How failed runs of the flow are retried. Meanwhile the file stays in `.processing`. Without
+    /// `retry` none is retried.
     #[serde(default)]
     retry: RetryConfig<OfFile>,
     dead_letter: Option<DeadLetterConfig<OfFile>>,
@@ -116,7 +117,7 @@ impl RetryDefaults for OfFile {
     ));
     const TIMES: (RangeInclusive<u32>, u32, &'static str) = (
         0..=1_000_000,
-        0,
+        3,
         "The number of retries after the first attempt; then the file becomes a dead letter.",
     );
     const DELAY: Duration = Duration::from_secs(1);
@@ -190,7 +191,10 @@ fn build(node: &Node, context: &mut SourceContext<'_>) -> Option<Arc<dyn Source>
         }
     };
     let before = context.report.errors();
-    let retry = config.retry.policy(BAD_DELIVERY, context.report);
+    let mut retry = config.retry.policy(BAD_DELIVERY, context.report);
+    if node.get("retry").is_none() {
+        retry.times = 0;
+    }
     let dead_letter = DeadLetterConfig::read(config.dead_letter.take(), node.span, context);
     let failed = match &dead_letter {
         Some((DeadLetter::Reject, folder)) => Failed::Moved(folder.as_ref()),

@@ -72,7 +72,8 @@ struct ScheduleConfig {
     /// Each run is delayed by a random time up to this, from 0s to 1h, but not more than `every`.
     #[schemars(extend("default" = "0s"))]
     jitter: Option<Spanned<config::Duration>>,
-    /// How failed runs are retried. A run that waits for a retry is in progress.
+    /// How failed runs are retried. A run that waits for a retry is in progress. Without `retry`
+    /// none is retried.
     #[serde(default)]
     retry: RetryConfig<OfSchedule>,
 }
@@ -90,7 +91,7 @@ impl RetryDefaults for OfSchedule {
     ));
     const TIMES: (RangeInclusive<u32>, u32, &'static str) = (
         0..=1_000_000,
-        0,
+        3,
         "The number of retries of a run after its first attempt.",
     );
     const DELAY: Duration = Duration::from_secs(1);
@@ -150,6 +151,14 @@ struct Settings {
     retry: RetryPolicy,
 }
 
+/// Without `retry` in the file the next run is the retry.
+fn no_retries(report: &mut Report) -> RetryPolicy {
+    RetryPolicy {
+        times: 0,
+        ..RetryConfig::<OfSchedule>::default().policy(BAD_DELIVERY, report)
+    }
+}
+
 fn build(node: &Node, context: &mut SourceContext<'_>) -> Option<Arc<dyn Source>> {
     let report = &mut *context.report;
     let settings = match &node.value {
@@ -159,7 +168,7 @@ fn build(node: &Node, context: &mut SourceContext<'_>) -> Option<Arc<dyn Source>
             missed: Missed::default(),
             at_start: false,
             jitter: Duration::ZERO,
-            retry: RetryConfig::<OfSchedule>::default().policy(BAD_DELIVERY, report),
+            retry: no_retries(report),
         },
         Value::Mapping(_) => read_mapping(node, report)?,
         _ => {
@@ -232,7 +241,10 @@ fn read_mapping(node: &Node, report: &mut Report) -> Option<Settings> {
         None => Some(Duration::ZERO),
     };
     let before = report.errors();
-    let retry = config.retry.policy(BAD_DELIVERY, report);
+    let retry = match node.get("retry") {
+        Some(_) => config.retry.policy(BAD_DELIVERY, report),
+        None => no_retries(report),
+    };
     let has_zone = timing.is_some() && config.zone.is_some() && config.every.is_some();
     if has_zone || report.errors() > before {
         return None;

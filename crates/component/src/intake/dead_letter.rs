@@ -202,7 +202,7 @@ impl<D: DeadLetterPlace> JsonSchema for DeadLetterConfig<D> {
                 "stop",
                 Some(
                     "The message is left where it is, and no further message is taken until the \
-                     engine is restarted or the flow changes.",
+                     engine is restarted or its files are reloaded.",
                 ),
             ),
         ];

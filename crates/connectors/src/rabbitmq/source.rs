@@ -85,12 +85,10 @@ struct ConsumeConfig {
 /// The most messages that a broker counts (AMQP 0-9-1, `basic.qos`).
 const COUNT_MAX: u64 = 65_535;
 
-/// The longest that the retries of a message may take together, beside the runs of its flow: a
-/// broker takes back what was not acknowledged for 30 minutes
-/// (<https://www.rabbitmq.com/docs/consumers#acknowledgement-timeout>).
+/// The longest that the retries of a message, and of those that it waits for in the prefetch, may
+/// take together, beside the runs of their flows: a broker takes back what was not acknowledged for
+/// 30 minutes (<https://www.rabbitmq.com/docs/consumers#acknowledgement-timeout>).
 const DELAYS_MAX: Duration = Duration::from_secs(20 * 60);
-/// The longest delay that a failure may ask for (`Retry-After`), for the same reason.
-const ASKED_MAX: Duration = Duration::from_secs(5 * 60);
 
 /// `retry:` and `dead_letter:` of a flow that takes messages of a broker.
 #[derive(Debug)]
@@ -108,13 +106,13 @@ impl RetryDefaults for OfRabbitmq {
         0..=1000,
         5,
         "The number of retries after the first attempt; then the message becomes a dead letter. \
-         All delays together may take 20m.",
+         All delays together may take 20m divided by `prefetch` / `concurrent`: 10m by default.",
     );
     const DELAY: Duration = Duration::from_secs(1);
     const FACTOR: f64 = 2.0;
     const DELAY_MAX: Duration = Duration::from_secs(30);
     const DELAY_MAX_MEANING: &'static str =
-        "The longest delay. A `Retry-After` may ask for up to 5m.";
+        "The longest delay. A `Retry-After` may ask for as much.";
 }
 
 impl DeadLetterPlace for OfRabbitmq {
@@ -200,19 +198,20 @@ fn build(node: &Node, context: &mut SourceContext<'_>) -> Option<Arc<dyn Source>
         retry.times = 0;
     }
     let span = node.get("retry").map_or(node.span, |it| it.span);
-    let delay_max = check_delays(&retry, span, context.report);
     let dead_letter = DeadLetterConfig::read(config.dead_letter.take(), node.span, context);
     let own = dead_letter.as_ref().and_then(|(_, own)| own.as_ref());
     if let Some(own) = own {
         check_dead_letter_queue(own, &queues, context.report);
     }
     let mut settings = config.settings(queues, context.report);
+    check_delays(&retry, span, &settings, context.report);
     settings.dead_letter_queue = own.map(|name| name.value.clone());
     let (broker, (dead_letter, _)) = (broker?, dead_letter?);
     let policy = IntakePolicy {
+        // What a failure asks for must not take longer than the broker waits.
+        hold_max: retry.backoff.delay_max,
         retry,
         dead_letter,
-        hold_max: delay_max.max(ASKED_MAX),
     };
     (context.report.errors() == before).then(|| {
         Arc::new(Consume {
@@ -230,24 +229,24 @@ fn build(node: &Node, context: &mut SourceContext<'_>) -> Option<Arc<dyn Source>
     })
 }
 
-/// The longest delay. It is reported when all together take longer than a message can be held.
-fn check_delays(retry: &RetryPolicy, span: Span, report: &mut Report) -> Duration {
+/// Reports delays that take longer than a message can be held.
+fn check_delays(retry: &RetryPolicy, span: Span, settings: &Settings, report: &mut Report) {
     let delays = (1..=retry.times).map(|failed| retry.backoff.delay_after(failed, 0.0));
-    let (sum, longest) = delays.fold((Duration::ZERO, Duration::ZERO), |(sum, longest), delay| {
-        (sum.saturating_add(delay), longest.max(delay))
-    });
-    if sum > DELAYS_MAX {
+    let sum = delays.fold(Duration::ZERO, Duration::saturating_add);
+    // A message waits until those before it have got all their attempts.
+    let rounds = settings.prefetch.div_ceil(settings.concurrent.max(1));
+    let held = sum.saturating_mul(u32::try_from(rounds).unwrap_or(u32::MAX));
+    if held > DELAYS_MAX {
         let minutes = sum.as_secs().div_ceil(60);
         let message = format!(
             "the delays of all retries take {minutes}m together: the broker takes back messages \
              that are not acknowledged for so long"
         );
         report.error(BAD_CONSUME, span, message).hint(
-            "they may take 20m; to retry for longer, store the message first (step `store`), and \
-             retry in a flow `from: store`",
+            "they may take 20m divided by `prefetch` / `concurrent`; to retry for longer, store the \
+             message first (step `store`), and retry in a flow `from: store`",
         );
     }
-    longest
 }
 
 fn check_dead_letter_queue(name: &Spanned<String>, queues: &[String], report: &mut Report) {

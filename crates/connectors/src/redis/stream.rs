@@ -349,10 +349,7 @@ impl Worker<'_> {
         if added.await.is_none() {
             return;
         }
-        tracing::warn!(
-            target: "redis", flow, id = entry.id, failed, stream,
-            "an entry has been moved to the stream for dead letters"
-        );
+        intake.dead_letter_kept((&entry.id, stream), failed, reason);
         self.acknowledge(entry).await;
     }
 

@@ -46,7 +46,7 @@ const TABLE: &str = "intertie_cursor";
 /// Rows that start a flow.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[schemars(extend("x-renamed" = { "on_failure": "dead_letter" }))]
+#[schemars(extend("x-renamed" = { "on_failure": "dead_letter", "delay": "retry" }))]
 struct SourceConfig {
     /// The connection: a `sqlserver`, `postgres`, `mysql` or `sqlite` one of `use:`.
     connection: Spanned<String>,
@@ -80,7 +80,7 @@ struct SourceConfig {
     /// The delay before a failed query is repeated, from 10ms to 1h. Failed runs of the flow wait
     /// as `retry` says.
     #[schemars(extend("default" = "10s"))]
-    delay: Option<Spanned<config::Duration>>,
+    query_delay: Option<Spanned<config::Duration>>,
 }
 
 /// `retry:` and `dead_letter:` of a flow that takes rows.
@@ -134,7 +134,7 @@ fn build(node: &Node, context: &mut SourceContext<'_>) -> Option<Arc<dyn Source>
     let every = bounds::time(config.every.as_ref(), seconds(5), millis(50)..=day, report);
     let hour = seconds(3600);
     let delay = bounds::time(
-        config.delay.as_ref(),
+        config.query_delay.as_ref(),
         seconds(10),
         millis(10)..=hour,
         report,

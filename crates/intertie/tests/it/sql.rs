@@ -618,7 +618,7 @@ fn a_reload_keeps_the_connections() {
 fn rows_flow(url: &str, source: &str) -> String {
     format!(
         "flow: copy\nuse:\n  db: {{ postgres: \"{url}\" }}\nfrom:\n  sql: {{ connection: db, \
-         every: 50ms, delay: 50ms, {source} }}\nsteps:\n\
+         every: 50ms, query_delay: 50ms, {source} }}\nsteps:\n\
          \x20 - sql: {{ to: db, query: \"insert into copied values (:id)\", \
          args: {{ id: \"${{ .id }}\" }}, rows: none }}\n"
     )

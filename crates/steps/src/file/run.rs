@@ -199,7 +199,12 @@ impl Worker<'_> {
         let processed = self.intake.process(&mut message, self.services).await;
         match processed.settlement {
             Settlement::Acknowledge => Some(Verdict::Done),
-            Settlement::Reject { failed, .. } => Some(Verdict::Failed(message.failure(failed))),
+            Settlement::Reject { failed, reason } => {
+                let id = name.to_string_lossy();
+                self.intake
+                    .dead_letter_kept((&id, "the folder"), failed, &reason);
+                Some(Verdict::Failed(message.failure(failed)))
+            }
             // A file is held here for as long as it is retried, and never put back.
             Settlement::PutBack(_) | Settlement::Release => None,
         }

@@ -21,6 +21,8 @@ use super::envelope;
 
 /// How long nothing is taken from a store that gives nothing.
 const PAUSE: Duration = Duration::from_secs(5);
+/// How long a worker that has nothing under way waits for room.
+const IDLE_WAIT: Duration = Duration::from_secs(30);
 /// How often is looked whether there is room for messages.
 const LOOK: Duration = Duration::from_millis(100);
 /// The first and the longest wait before the disk is asked again to note what has become of a
@@ -108,9 +110,10 @@ impl StoreSource {
         loop {
             let free = most.saturating_sub(gate.count.get());
             if free > 0 && taking.is_none() && !intake.is_over() {
+                let is_idle = free == most;
                 taking = Some(Box::pin(async move {
-                    self.until_room(memory, flow, services).await;
-                    self.take(free).await
+                    let has_room = self.until_room(memory, is_idle, flow, services).await;
+                    self.take(if has_room { free } else { 1 }).await
                 }));
             }
             match next(&gate, &mut taking, &mut stop).await {
@@ -152,16 +155,25 @@ impl StoreSource {
 
     /// Waits until the budget for bodies has room. What is taken then, 16 MiB or one message, may
     /// go beyond it: the sizes are not known before.
+    ///
+    /// A worker that has nothing under way waits for a while only: what uses the budget up may wait
+    /// for this store to be emptied, as sources do whose dead letters it keeps. False then.
     async fn until_room(
         &self,
         memory: &RefCell<memory::Intake>,
+        is_idle: bool,
         flow: &Arc<dyn Started>,
         services: &dyn Services,
-    ) {
+    ) -> bool {
+        let start = services.now();
         loop {
             let Err(full) = memory.borrow_mut().check() else {
-                return;
+                return true;
             };
+            let waited = services.now().saturating_duration_since(start);
+            if is_idle && waited >= IDLE_WAIT {
+                return false;
+            }
             if full == (NoRoom::Now { is_new: true }) {
                 let (flow, store) = (&**flow.name(), &*self.store.name);
                 tracing::warn!(
@@ -316,7 +328,14 @@ impl Deliver {
         loop {
             let Message { delivery, store } = &self.message;
             let refusal = match delivery.settle(settle.clone()).await {
-                Ok(()) => return,
+                Ok(()) => {
+                    if let Settle::Bury(reason) = &settle {
+                        let (id, failed) = (&*delivery.name, delivery.attempts.saturating_add(1));
+                        self.intake
+                            .dead_letter_kept((id, &*store.name), failed, reason);
+                    }
+                    return;
+                }
                 Err(refusal) => refusal,
             };
             let (store, id) = (&*store.name, delivery.id);

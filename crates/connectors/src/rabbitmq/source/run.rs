@@ -6,6 +6,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
+use std::time::Duration;
 
 use amqp::{Message, Properties, Settled, Table};
 use component::handler::{LocalFuture, Services};
@@ -23,6 +24,9 @@ use crate::rabbitmq::parts::{default_exchange, header_bytes};
 
 /// How many flows may end in a row before others of the worker have their turn.
 const ROW_MAX: u32 = 16;
+
+/// The longest wait before a message is processed again whose reply could not be published.
+const REPLY_AGAIN: Duration = Duration::from_secs(30);
 
 /// What all messages of a worker share.
 struct Work {
@@ -212,10 +216,13 @@ impl Work {
                 if stop.as_mut().poll(context).is_ready() {
                     return Poll::Ready(Next::Stop);
                 }
-                if halted.as_mut().poll(context).is_ready() {
-                    return Poll::Ready(Next::Halt);
+                // Waiting for a halt takes locks that workers share: not for each message.
+                if !self.intake.is_over()
+                    && let Poll::Ready(delivery) = self.hub.poll_delivery(context)
+                {
+                    return Poll::Ready(Next::Message(delivery));
                 }
-                self.hub.poll_delivery(context).map(Next::Message)
+                halted.as_mut().poll(context).map(|()| Next::Halt)
             });
             match next.await {
                 Next::Message(delivery) => start(self, delivery, services),
@@ -303,7 +310,8 @@ impl Work {
             && !is_dead_letter
         {
             // The broker takes no replies for now: the message comes again.
-            let goes_on = self.intake.pause(retry.backoff.delay, services).await;
+            let wait = retry.backoff.delay.min(REPLY_AGAIN);
+            let goes_on = self.intake.pause(wait, services).await;
             return match self.settings.ordered && goes_on && !taken.is_gone() {
                 true => Fate::Again,
                 false => self.leave(taken, at),
@@ -363,15 +371,21 @@ impl Work {
         at: usize,
         services: &dyn Services,
     ) -> Fate {
+        let (failed, reason) = why;
         let Some(to) = &self.settings.dead_letter_queue else {
+            let of = (&*taken.id(), "the dead-letter exchange, if there is one");
+            self.intake.dead_letter_kept(of, failed, reason);
             return Fate::Settle(Settled::Reject);
         };
         let kept = self.intake.until_kept(
             services,
             async || match taken.is_gone() {
                 // It comes again, and becomes a dead letter then.
-                true => Ok(()),
-                false => self.publish_copy(taken, (to, why), services).await,
+                true => Ok(false),
+                false => {
+                    let copied = self.publish_copy(taken, (to, why), services).await;
+                    copied.map(|()| true)
+                }
             },
             |fault: &Fault| {
                 let (flow, queue) = (&*self.flow, taken.queue);
@@ -382,8 +396,12 @@ impl Work {
             },
         );
         match kept.await {
-            Some(()) => Fate::Settle(self.acknowledged(taken, true)),
-            None => self.leave(taken, at),
+            Some(true) => {
+                let of = (&*taken.id(), &**to);
+                self.intake.dead_letter_kept(of, failed, reason);
+                Fate::Settle(self.acknowledged(taken, true))
+            }
+            Some(false) | None => self.leave(taken, at),
         }
     }
 

@@ -99,14 +99,14 @@ fn delays_that_take_too_long_together_are_refused() {
     };
     for retry in [
         "times: 0",
-        "times: 1, delay: 20m",
-        "times: 43",
-        "times: 1000, delay: 1s, backoff: 1",
+        "times: 1, delay: 10m",
+        "times: 23",
+        "times: 600, delay: 1s, backoff: 1",
     ] {
         assert_eq!(found(retry), Ok(()), "{retry}");
     }
     for (retry, minutes) in [
-        ("times: 44", 21),
+        ("times: 24", 11),
         ("times: 1000", 499),
         ("times: 2, delay: 11m", 22),
         ("times: 10, delay: 1d", 14400),
@@ -115,6 +115,15 @@ fn delays_that_take_too_long_together_are_refused() {
         let told = format!("IT0401 1:36 the delays of all retries take {minutes}m together");
         assert_eq!(problems.len(), 1, "{retry}: {problems:?}");
         assert!(problems[0].starts_with(&told), "{retry}: {problems:?}");
+    }
+    // Nobody waits in the prefetch behind those that are retried, or four times as many do.
+    for (counts, is_fine) in [
+        ("prefetch: 10", true),
+        ("concurrent: 5, prefetch: 20", false),
+    ] {
+        let retry = "retry: { times: 1, delay: 20m }";
+        let yaml = format!("{{ connection: mq, queue: a, {counts}, {retry} }}");
+        assert_eq!(source(&DEFINITION, &yaml).is_ok(), is_fine, "{counts}");
     }
 }
 

@@ -144,7 +144,7 @@ fn server(third: usize, cursor: Cursor) -> ScriptedTds {
 fn sql_source(port: u16, settings: &str) -> Arc<dyn Source> {
     let yaml = format!(
         "{{ connection: db, query: 'select a, t from t where a > :cursor order by a', \
-         cursor: a, every: 50ms, delay: 50ms, {settings} }}"
+         cursor: a, every: 50ms, query_delay: 50ms, {settings} }}"
     );
     let (node, _, _, mut report) = parse(&yaml);
     let definition = crate::CONNECTIONS.iter().find(|it| it.name == "sqlserver");
@@ -311,7 +311,7 @@ fn invalid_settings_are_reported() {
         codes.collect::<Vec<_>>()
     };
     for sound in [
-        "delay: 5s",
+        "query_delay: 5s",
         "retry: { on: [5xx, timeout], times: 3, delay: 1s, delay_max: 1m, jitter: 0% }",
         "dead_letter: { store: failed-orders }",
         "dead_letter: stop",
@@ -320,10 +320,10 @@ fn invalid_settings_are_reported() {
     }
     for (settings, code) in [
         ("on_failure: skip", "IT0111"),
-        ("dead_letter: { queue: failed-orders }", "IT0114"),
+        ("dead_letter: { queue: failed-orders }", "IT0111"),
         ("retry: { times: 1000001 }", "IT0115"),
         ("retry: { delay: 2s, delay_max: 1s }", "IT0423"),
-        ("delay: 2h", "IT0291"),
+        ("query_delay: 2h", "IT0291"),
     ] {
         assert_eq!(problems(settings), [code], "{settings}");
     }

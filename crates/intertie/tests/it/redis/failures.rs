@@ -193,7 +193,7 @@ fn entries_that_nobody_settles_become_dead_letters() {
         "IDLE",
         "3600000",
         "RETRYCOUNT",
-        "6",
+        "11",
     ];
     redis.ask(&claim);
     let backend = StrictBackend::start();
