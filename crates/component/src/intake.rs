@@ -72,6 +72,7 @@ struct Halt {
 impl IntakePlan {
     /// Of a source that counts there.
     pub fn new(policy: IntakePolicy, counts: Arc<IntakeCounts>) -> Arc<Self> {
+        counts.halted.set(0);
         Arc::new(Self {
             policy,
             counts,
@@ -386,6 +387,7 @@ impl Intake {
                     target: "flow", flow, id, failed, reason,
                     "no further messages are taken: `dead_letter: stop`"
                 );
+                self.plan.counts.halted.set(1);
                 self.plan.halt.is_halted.store(true, Ordering::Release);
                 self.plan.halt.halted.notify_waiters();
                 Settlement::Release

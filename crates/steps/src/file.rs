@@ -100,6 +100,9 @@ struct FileConfig {
     /// `retry` none is retried.
     #[serde(default)]
     retry: RetryConfig<OfFile>,
+    /// What happens to a file after the last failed attempt. The default is the folder
+    /// `.failed`. It is durable
+    /// there before it is acknowledged; while that is not possible, no further ones are taken.
     dead_letter: Option<DeadLetterConfig<OfFile>>,
 }
 

@@ -57,6 +57,9 @@ struct SourceConfig {
     /// How failed runs of the flow are retried.
     #[serde(default)]
     retry: RetryConfig<OfTopic>,
+    /// What happens to an event after the last failed attempt. The default is the store
+    /// `dead-letters`. It is durable
+    /// there before it is acknowledged; while that is not possible, no further ones are taken.
     dead_letter: Option<DeadLetterConfig<OfTopic>>,
 }
 

@@ -18,6 +18,11 @@ impl Counter {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// It is this now.
+    pub fn set(&self, value: u64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+
     /// One less.
     pub fn remove(&self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
@@ -39,6 +44,8 @@ pub struct IntakeCounts {
     pub dropped: Counter,
     /// Dead letters that cannot be kept at the moment.
     pub blocked: Counter,
+    /// 1 while no further message is taken: `dead_letter: stop`.
+    pub halted: Counter,
 }
 
 impl IntakeCounts {
@@ -86,6 +93,12 @@ impl State for IntakeCounts {
                 "source_blocked",
                 "Dead letters that cannot be kept at the moment: the source takes no messages.",
                 &self.blocked.0,
+            ),
+            Measure::count(
+                "source_halted",
+                "1 while the source takes no messages: one has failed, and its file says \
+                 `dead_letter: stop`.",
+                &self.halted.0,
             ),
         ]
     }

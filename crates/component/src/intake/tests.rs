@@ -263,12 +263,13 @@ fn failures_that_no_retry_helps_are_not_retried() {
 #[test]
 fn stop_takes_no_further_message_and_keeps_this_one() {
     let flow = Flow::failing(usize::MAX);
-    let (intake, _) = intake(&flow, policy(0, DeadLetter::Stop));
+    let (intake, counts) = intake(&flow, policy(0, DeadLetter::Stop));
     assert_eq!(
         run(&intake, Message::new(1), 1).unwrap().settlement,
         Settlement::Release
     );
     assert!(intake.is_over());
+    assert_eq!(count(&counts, "source_halted"), 1.0);
     let second = run(&intake, Message::new(2), 1).unwrap();
     assert_eq!(second.settlement, Settlement::Release);
     assert_eq!(flow.runs(), 1);
@@ -345,8 +346,8 @@ struct System {
     acknowledged: RefCell<Vec<usize>>,
 }
 
-/// Whatever is dropped, stopped or fails, in whatever order: a message is acknowledged only when its
-/// flow has succeeded with it, or it is kept as a dead letter. No message waits for ever.
+/// Whatever is dropped, stopped or fails, in whatever order: a message is acknowledged only when
+/// its flow has succeeded with it, or it is kept as a dead letter. No message waits for ever.
 #[test]
 fn nothing_is_lost_in_seeded_schedules() {
     for seed in 0..3000 {

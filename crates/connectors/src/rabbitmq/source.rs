@@ -68,6 +68,9 @@ struct ConsumeConfig {
     /// How failed runs of the flow are retried.
     #[serde(default)]
     retry: RetryConfig<OfRabbitmq>,
+    /// What happens to a message after the last failed attempt. The default is the store
+    /// `dead-letters`. It is durable
+    /// there before it is acknowledged; while that is not possible, no further ones are taken.
     dead_letter: Option<DeadLetterConfig<OfRabbitmq>>,
     /// The memory for messages in progress, on all workers together, from 1MiB to 64GiB. A message
     /// counts as its size plus 8KiB. The default is 64MiB, or 16KiB for each message of `prefetch`
@@ -243,8 +246,8 @@ fn check_delays(retry: &RetryPolicy, span: Span, settings: &Settings, report: &m
              that are not acknowledged for so long"
         );
         report.error(BAD_CONSUME, span, message).hint(
-            "they may take 20m divided by `prefetch` / `concurrent`; to retry for longer, store the \
-             message first (step `store`), and retry in a flow `from: store`",
+            "they may take 20m divided by `prefetch` / `concurrent`; to retry for longer, store \
+             the message first (step `store`), and retry in a flow `from: store`",
         );
     }
 }

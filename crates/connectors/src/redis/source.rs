@@ -69,6 +69,9 @@ struct SourceConfig {
     /// is written.
     #[serde(default)]
     retry: RetryConfig<OfRedis>,
+    /// What happens to a message after the last failed attempt. The default is the store
+    /// `dead-letters`. It is durable
+    /// there before it is acknowledged; while that is not possible, no further ones are taken.
     dead_letter: Option<DeadLetterConfig<OfRedis>>,
     /// The field of an entry that becomes the body. Without it the body is an object of all fields.
     field: Option<Spanned<String>>,

@@ -76,6 +76,9 @@ struct SourceConfig {
     /// How failed runs of the flow are retried. Later rows wait meanwhile.
     #[serde(default)]
     retry: RetryConfig<OfSql>,
+    /// What happens to a row after the last failed attempt. The default is the store
+    /// `dead-letters`. It is durable
+    /// there before it is acknowledged; while that is not possible, no further ones are taken.
     dead_letter: Option<DeadLetterConfig<OfSql>>,
     /// The delay before a failed query is repeated, from 10ms to 1h. Failed runs of the flow wait
     /// as `retry` says.

@@ -155,7 +155,7 @@ fn a_source_waits_for_room_and_loses_no_row() {
          \x20 - sql: {{ to: db, query: \"select group_concat(a) as a from seen\", rows: one }}\n\
          ---\nflow: source\nuse:\n  db: {{ sqlite: \"FILE\" }}\nfrom:\n  sql:\n\
          \x20   connection: db\n    query: select a, t from t where a > :cursor order by a\n\
-         \x20   cursor: a\n    create: true\n    every: 50ms\n    delay: 50ms\nsteps:\n\
+         \x20   cursor: a\n    create: true\n    every: 50ms\n    query_delay: 50ms\nsteps:\n\
          \x20 - sql: {{ to: db, query: \"insert into seen values (:a)\", \
          args: {{ a: \"${{ .a }}\" }}, rows: none }}\n",
         SQLITE_ROWS.replacen('"', "\"insert into t ", 1)
@@ -193,7 +193,7 @@ fn source_with_a_large_row(policy: &str, mark: &str) -> Site {
          \x20 - sql: {{ to: db, query: \"select group_concat(a) as a from seen\", rows: one }}\n\
          ---\nflow: source\nuse:\n  db: {{ sqlite: \"FILE\" }}\nfrom:\n  sql:\n\
          \x20   connection: db\n{mark}\n    {policy}\n\
-         \x20   every: 50ms\n    delay: 50ms\nsteps:\n\
+         \x20   every: 50ms\n    query_delay: 50ms\nsteps:\n\
          \x20 - sql: {{ to: db, query: \"insert into seen values (:a)\", \
          args: {{ a: \"${{ .a }}\" }}, rows: none }}\n\
          ---\nflow: letters\nuse:\n  db: {{ sqlite: \"FILE\" }}\n\

@@ -182,7 +182,7 @@ fn what_is_committed_outlives_a_kill() {
         flow("all", &sql("select a from t order by a", "")),
         "---\nflow: copy\nuse:\n  db: { sqlite: \"FILE\" }\nfrom:\n  sql: { connection: db, query: \
          \"select a from t where b = 'x' order by a\", after: \"update t set b = 'done' where a = \
-         :a\", every: 50ms, delay: 50ms }\nsteps:\n  - log: { message: \"took ${ .a }\" }\n"
+         :a\", every: 50ms, query_delay: 50ms }\nsteps:\n  - log: { message: \"took ${ .a }\" }\n"
             .to_owned(),
     ]
     .concat();

@@ -115,10 +115,17 @@ pub fn describe(bytes: &Bytes) -> Result<Json, &'static str> {
             ("base64", text)
         }
     };
+    let parameters = head.parameters.iter().map(|(name, value)| {
+        let is_secret = crate::dead_letter::is_secret(&name.to_ascii_lowercase());
+        let value = if is_secret { MASK } else { value.as_str() };
+        (name.to_string(), Json::from(value))
+    });
+    let parameters: serde_json::Map<String, Json> = parameters.collect();
     Ok(json!({
         "method": head.method,
         "path": head.path,
         "query": head.query.as_deref().map(crate::dead_letter::masked_query),
+        "parameters": parameters,
         "headers": headers,
         "body": { kind: text },
     }))

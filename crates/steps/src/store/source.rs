@@ -47,6 +47,9 @@ struct SourceConfig {
     /// How failed deliveries are retried.
     #[serde(default)]
     retry: RetryConfig<OfStore>,
+    /// What happens to a message after the last failed attempt. By default it stays in its
+    /// store as a dead letter. It is durable
+    /// there before it is acknowledged; while that is not possible, no further ones are taken.
     dead_letter: Option<DeadLetterConfig<OfStore>>,
     /// How bodies are decoded, whatever their `Content-Type`: `json`, `xml`, `form`, `csv`, `text`
     /// or `bytes`.

@@ -73,7 +73,7 @@ fn what_the_source_refuses() {
         ),
         (
             "{ name: orders, dead_letter: { folder: dead } }",
-            "IT0114 1:30",
+            "IT0111 1:32",
         ),
     ];
     for (yaml, expected) in cases {

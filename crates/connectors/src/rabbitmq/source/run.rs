@@ -332,7 +332,15 @@ impl Work {
         match is_kept && taken.message.is_without_body() {
             // The dead letter has no body. The broker has it, and may keep it by the policy of
             // the queue.
-            true => Settled::Reject,
+            true => {
+                let (flow, queue, size) = (&*self.flow, taken.queue, taken.message.size);
+                tracing::error!(
+                    target: "flow", flow, queue, size,
+                    "the dead letter of a message that is too large has no body; the message goes \
+                     to the dead-letter exchange of its queue, if there is one"
+                );
+                Settled::Reject
+            }
             false => Settled::Ack,
         }
     }
