@@ -2,6 +2,7 @@
 //! up while the reply is awaited, interim replies are passed on, then the reply's body goes down.
 
 use std::future::poll_fn;
+use std::pin::pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -45,6 +46,8 @@ pub(crate) struct Exchange<'a, D, U> {
     pub is_sent: bool,
     /// Whether the upstream takes no more of it.
     is_refused: bool,
+    /// Whether the head of the reply waits for the next look for input.
+    waits_a_turn: bool,
     /// How many interim replies have come.
     interims: usize,
     /// What the request's body waits for.
@@ -89,6 +92,7 @@ impl<'a, D: Downstream, U: UpstreamExchange> Exchange<'a, D, U> {
             progress,
             is_sent: false,
             is_refused: false,
+            waits_a_turn: false,
             interims: 0,
             upload: Awaited::Sink,
             download: Awaited::Source,
@@ -261,13 +265,18 @@ impl<'a, D: Downstream, U: UpstreamExchange> Exchange<'a, D, U> {
             .begin_body(self.terms.limits, download == Download::Raw);
         self.progress.restart();
         let has_body = download != Download::Nothing;
-        if has_body && self.down.writes_alone() && self.up.may_follow_soon() {
-            // Behind the next look for input: the first of the body goes out with the head.
-            tokio::task::yield_now().await;
-        }
-        poll_fn(|context| self.poll_relay(context, has_body))
-            .await
-            .err()
+        self.waits_a_turn = has_body && self.down.writes_alone() && self.up.may_follow_soon();
+        poll_fn(|context| {
+            if std::mem::take(&mut self.waits_a_turn) {
+                // The runtime wakes it behind its next look for input: the first of the body goes
+                // out with the head. The future is done with, and no call pays for its size.
+                let _ = pin!(tokio::task::yield_now()).poll(context);
+                return Poll::Pending;
+            }
+            self.poll_relay(context, has_body)
+        })
+        .await
+        .err()
     }
 
     /// Ready when the whole reply has been passed on.
