@@ -46,6 +46,7 @@ fuzz_target!(|bytes: &[u8]| {
             files: &|_, _| Err("there are no files".to_owned()),
             folder: &|_| std::path::PathBuf::new(),
             states: &States::default(),
+            dead_letters: steps::store::dead_letters,
         },
         is_part: false,
     };
