@@ -33,7 +33,7 @@ pub(crate) fn door(yaml: &str, states: &States) -> Result<Arc<dyn Door>, Vec<Str
         files: &|_, name| Err(format!("{name} is not there")),
         folder: &|_| PathBuf::new(),
         states,
-        dead_letters: component::intake::no_dead_letters,
+        dead_letters: component::testing::no_dead_letters,
     };
     let nodes = AccessNodes {
         ways: node.get("ways"),

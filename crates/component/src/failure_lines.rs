@@ -7,7 +7,7 @@ use message::{Fault, Kind, Origin};
 
 use crate::once_per_second::OncePerSecond;
 
-/// How many reasons have lines of their own. Two of them share one at random.
+/// How many reasons have lines of their own. Now and then two of them share one.
 const REASONS: usize = 32;
 
 /// The lines of a place that logs failures.

@@ -23,7 +23,7 @@ use tokio::sync::Notify;
 
 pub use self::counts::IntakeCounts;
 pub use self::dead_letter::{
-    DeadLetter, DeadLetterConfig, DeadLetterPlace, DeadLetterTarget, OwnTarget, no_dead_letters,
+    DeadLetter, DeadLetterConfig, DeadLetterPlace, DeadLetterTarget, OwnTarget,
 };
 use crate::handler::Services;
 use crate::resilience::{Backoff, RetryPolicy};
@@ -35,11 +35,8 @@ const KEEP_AGAIN: Backoff = Backoff::doubling(Duration::from_millis(500), Durati
 /// retries are wanted: an engine that was killed or reloaded says nothing against the messages that
 /// it had. A quorum queue of RabbitMQ drops what it has delivered more than 20 times.
 const UNSETTLED_MIN: u32 = 10;
-
 /// However many retries are wanted, so many unsettled deliveries are enough.
 const UNSETTLED_MAX: u32 = 100;
-/// The longest delay that a failure may ask for (`Retry-After`), unless the file has longer ones.
-const ASKED_MAX: Duration = Duration::from_secs(3600);
 
 /// What becomes of messages whose flow fails.
 #[derive(Clone, Debug)]
@@ -70,9 +67,8 @@ struct Halt {
 }
 
 impl IntakePlan {
-    /// Of a source that counts there.
+    /// The plan of a source. Counts go to `counts`.
     pub fn new(policy: IntakePolicy, counts: Arc<IntakeCounts>) -> Arc<Self> {
-        counts.halted.set(0);
         Arc::new(Self {
             policy,
             counts,
@@ -180,13 +176,16 @@ pub struct Intake {
 impl Intake {
     /// Of a source, for its flow.
     pub fn new(flow: &Arc<dyn Started>, plan: &Arc<IntakePlan>) -> Self {
-        Self {
+        let intake = Self {
             flow: Arc::clone(flow),
             plan: Arc::clone(plan),
             is_stopping: Cell::new(false),
             blocked: Cell::new(0),
             changed: Notify::new(),
-        }
+        };
+        // A plan before this one may have been halted. A plan that is only loaded changes nothing.
+        plan.counts.halted.set(intake.is_halted().into());
+        intake
     }
 
     /// Has no further try begin: messages that wait for one are released.
@@ -221,7 +220,8 @@ impl Intake {
         self.blocked.get() > 0
     }
 
-    /// Waits until this is so.
+    /// Waits until the condition holds. It is looked at again after each change of this intake, and
+    /// when a worker halts the source.
     async fn until(&self, is_so: impl Fn(&Self) -> bool) {
         let halt = &self.plan.halt;
         let mut changed = pin!(self.changed.notified());
@@ -243,7 +243,7 @@ impl Intake {
         }
     }
 
-    /// Waits for this time; `false` when the source has to end before.
+    /// Sleeps; `false` when the source has to end before the time is over.
     pub async fn pause(&self, time: Duration, services: &dyn Services) -> bool {
         let mut over = pin!(self.until(Self::is_over));
         let mut sleep = services.sleep(time);
@@ -256,13 +256,13 @@ impl Intake {
         .await
     }
 
-    /// Does something that may fail until it works, with growing delays; `None` when the source has
-    /// to end before. `told` writes a failure to the log, of which it is the first, the tenth, ...
+    /// Repeats something until it succeeds, with growing delays; `None` when the source has to end
+    /// before. `log` logs a failure: the first one, and then each tenth.
     pub async fn until_done<T, E>(
         &self,
         services: &dyn Services,
         mut work: impl AsyncFnMut() -> Result<T, E>,
-        told: impl Fn(&E),
+        log: impl Fn(&E),
     ) -> Option<T> {
         let mut failures = 0_u32;
         loop {
@@ -271,7 +271,7 @@ impl Intake {
                 Err(error) => {
                     failures += 1;
                     if failures % 10 == 1 {
-                        told(&error);
+                        log(&error);
                     }
                     let wait = KEEP_AGAIN.delay_after(failures, 0.0);
                     if !self.pause(wait, services).await {
@@ -282,12 +282,13 @@ impl Intake {
         }
     }
 
-    /// The same for what keeps a dead letter: no further message is begun until it works.
+    /// As [`Intake::until_done`], to keep a dead letter: no further message is begun until it is
+    /// kept.
     pub async fn until_kept<T, E>(
         &self,
         services: &dyn Services,
         mut keep: impl AsyncFnMut() -> Result<T, E>,
-        told: impl Fn(&E),
+        log: impl Fn(&E),
     ) -> Option<T> {
         let blocked = Blocked::of(self);
         let keep = async || {
@@ -295,7 +296,7 @@ impl Intake {
             blocked.set(kept.is_err());
             kept
         };
-        self.until_done(services, keep, told).await
+        self.until_done(services, keep, log).await
     }
 
     /// Runs the flow on a message until it has succeeded, or the message is kept as a dead letter,
@@ -355,7 +356,6 @@ impl Intake {
                 };
             }
             drop(fault);
-            let delay = delay.min(retry.backoff.delay_max.max(ASKED_MAX));
             if !Box::pin(self.pause(delay, services)).await || message.is_gone() {
                 return Processed::release();
             }

@@ -11,10 +11,13 @@ use std::task::Poll;
 use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
-use message::{Fault, Reply};
+use config::{Report, Spanned};
+use message::{Fault, Reply, Request};
 
 use crate::handler::{Call, Callee, LocalFuture, Services, Work};
+use crate::intake::DeadLetterTarget;
 use crate::resources::Resources;
+use crate::state::States;
 
 /// Services with a clock of their own; nothing else is there.
 pub struct FakeServices {
@@ -81,6 +84,28 @@ impl Services for FakeServices {
     }
 }
 
+/// Finds a store for dead letters that keeps none, for files that are loaded and not run.
+pub fn no_dead_letters(
+    _: &Spanned<String>,
+    _: (&States, &mut Report),
+) -> Option<Arc<dyn DeadLetterTarget>> {
+    struct Nowhere;
+    impl DeadLetterTarget for Nowhere {
+        fn name(&self) -> &str {
+            "nowhere"
+        }
+
+        fn keep<'a>(
+            &'a self,
+            _: Request,
+            _: &'a dyn Services,
+        ) -> LocalFuture<'a, Result<(), Fault>> {
+            Box::pin(async { Err(Fault::of_status(503)) })
+        }
+    }
+    Some(Arc::new(Nowhere))
+}
+
 /// What a future gives when it is polled once.
 #[cfg(test)]
 pub(crate) fn poll_once<F: Future + ?Sized>(future: &mut Pin<Box<F>>) -> Option<F::Output> {
@@ -95,9 +120,9 @@ pub(crate) fn poll_once<F: Future + ?Sized>(future: &mut Pin<Box<F>>) -> Option<
 #[cfg(test)]
 pub(crate) fn read_value<T>(
     yaml: &str,
-    read: impl FnOnce(&config::Node, &mut config::Report) -> Option<T>,
+    read: impl FnOnce(&config::Node, &mut Report) -> Option<T>,
 ) -> Result<T, Vec<String>> {
-    let (mut sources, mut report) = (config::Sources::default(), config::Report::default());
+    let (mut sources, mut report) = (config::Sources::default(), Report::default());
     let text = format!("key: {yaml}\n");
     let source = sources.add("f", text.as_bytes(), &mut report).unwrap();
     let documents = config::parse(&sources, source, &mut report);

@@ -222,7 +222,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Reports a value that is none of these. `mappings` are what may stand in its place.
+    /// Reports a value that is not among the allowed ones. `mappings` are shown as a hint: they are
+    /// allowed instead of a value.
     fn choice(&mut self, node: &Node, values: &[&Json], mappings: &[String]) {
         let found = node.to_json();
         if values.iter().any(|value| **value == found) {

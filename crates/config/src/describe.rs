@@ -36,6 +36,7 @@ fn describe(root: &Json, schema: &Json, path: &str, pages: &mut Vec<String>) {
 }
 
 fn row(root: &Json, mapping: &Map<String, Json>, key: &str, value: &Json) -> String {
+    let value = described(value);
     let required = mapping
         .get("required")
         .and_then(Json::as_array)
@@ -52,6 +53,16 @@ fn row(root: &Json, mapping: &Map<String, Json>, key: &str, value: &Json) -> Str
         "| `{key}` | {} | {default} | {text} |\n",
         kinds(root, value).join(" or ")
     )
+}
+
+/// What describes a value. One that may be left out has the description of its type, unless it has
+/// one of its own.
+fn described(value: &Json) -> &Json {
+    let mut branches = branches(value);
+    match (value.get("description"), branches.next(), branches.next()) {
+        (None, Some(only), None) => only,
+        _ => value,
+    }
 }
 
 /// The description of a value. Its `title` is left out: it is the name of a Rust type.

@@ -60,7 +60,7 @@ pub(crate) fn connect(
             files: &|_, name| file(name),
             folder: &|_| std::path::PathBuf::new(),
             states: &states,
-            dead_letters: component::intake::no_dead_letters,
+            dead_letters: component::testing::no_dead_letters,
         },
     };
     let built = (definition.build)(&node, &mut context);
@@ -83,7 +83,7 @@ pub(crate) fn build(definition: &StepDefinition, yaml: &str) -> Result<Box<dyn S
         files: &|_, name| Err(format!("{name} is not there")),
         folder: &|_| std::path::PathBuf::new(),
         states: &states,
-        dead_letters: component::intake::no_dead_letters,
+        dead_letters: component::testing::no_dead_letters,
     };
     let (mut upstreams, mut calls) = (Vec::new(), Vec::new());
     let (mut compiled, mut places) = (Vec::new(), Vec::new());
@@ -148,7 +148,7 @@ pub(crate) fn source_of(
             files: &|_, name| Err(format!("{name} is not there")),
             folder: &|_| std::path::PathBuf::new(),
             states: &states,
-            dead_letters: component::intake::no_dead_letters,
+            dead_letters: component::testing::no_dead_letters,
         },
     };
     let built = (definition.build)(&node, &mut context);

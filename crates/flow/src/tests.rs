@@ -189,7 +189,7 @@ fn load_files(files: &[(&str, &str)]) -> Result<Loaded, Vec<String>> {
             files: &|_, name| Err(format!("{name} is not there")),
             folder: &|_| std::path::PathBuf::new(),
             states: &States::default(),
-            dead_letters: component::intake::no_dead_letters,
+            dead_letters: component::testing::no_dead_letters,
         },
         is_part: false,
     };

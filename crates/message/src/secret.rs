@@ -15,8 +15,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use aho_corasick::{AhoCorasick, AhoCorasickKind};
 
-/// The fewest characters of a secret, white space around it left out. Shorter ones stand at random
-/// in every other text, so they cannot be redacted; whoever reads secrets refuses them.
+/// The least number of characters of a secret, without the white space around it. Shorter ones
+/// occur in ordinary texts, so they cannot be redacted: whoever reads secrets refuses them.
 pub const SHORTEST: usize = 4;
 
 /// What stands where a secret stood.

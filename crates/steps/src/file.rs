@@ -100,9 +100,6 @@ struct FileConfig {
     /// `retry` none is retried.
     #[serde(default)]
     retry: RetryConfig<OfFile>,
-    /// What happens to a file after the last failed attempt. The default is the folder
-    /// `.failed`. It is durable
-    /// there before it is acknowledged; while that is not possible, no further ones are taken.
     dead_letter: Option<DeadLetterConfig<OfFile>>,
 }
 
@@ -123,10 +120,6 @@ impl RetryDefaults for OfFile {
         3,
         "The number of retries after the first attempt; then the file becomes a dead letter.",
     );
-    const DELAY: Duration = Duration::from_secs(1);
-    const FACTOR: f64 = 2.0;
-    const DELAY_MAX: Duration = Duration::from_secs(300);
-    const DELAY_MAX_MEANING: &'static str = "The longest delay. A `Retry-After` may ask for more.";
 }
 
 impl DeadLetterPlace for OfFile {

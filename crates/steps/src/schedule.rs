@@ -94,10 +94,6 @@ impl RetryDefaults for OfSchedule {
         3,
         "The number of retries of a run after its first attempt.",
     );
-    const DELAY: Duration = Duration::from_secs(1);
-    const FACTOR: f64 = 2.0;
-    const DELAY_MAX: Duration = Duration::from_secs(300);
-    const DELAY_MAX_MEANING: &'static str = "The longest delay. A `Retry-After` may ask for more.";
 }
 
 /// What happens to a run that is due while the previous one is in progress.

@@ -57,9 +57,6 @@ struct SourceConfig {
     /// How failed runs of the flow are retried.
     #[serde(default)]
     retry: RetryConfig<OfTopic>,
-    /// What happens to an event after the last failed attempt. The default is the store
-    /// `dead-letters`. It is durable
-    /// there before it is acknowledged; while that is not possible, no further ones are taken.
     dead_letter: Option<DeadLetterConfig<OfTopic>>,
 }
 
@@ -79,10 +76,6 @@ impl RetryDefaults for OfTopic {
         20,
         "The number of retries after the first attempt; then the event becomes a dead letter.",
     );
-    const DELAY: Duration = Duration::from_secs(1);
-    const FACTOR: f64 = 2.0;
-    const DELAY_MAX: Duration = Duration::from_secs(300);
-    const DELAY_MAX_MEANING: &'static str = "The longest delay. A `Retry-After` may ask for more.";
 }
 
 impl DeadLetterPlace for OfTopic {

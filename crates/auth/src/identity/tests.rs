@@ -21,7 +21,7 @@ fn read(identity: &str, states: &States) -> Result<IdentityIssuer, Vec<String>> 
         files: &|_, name| Err(format!("{name} is not there")),
         folder: &|_| PathBuf::new(),
         states,
-        dead_letters: component::intake::no_dead_letters,
+        dead_letters: component::testing::no_dead_letters,
     };
     let nodes = AccessNodes {
         ways: node.get("auth"),

@@ -5,7 +5,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use config::{Report, Span, Spanned};
+use config::{Span, Spanned};
 use message::{Fault, Request};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
@@ -13,7 +13,6 @@ use serde_json::{Map, json};
 
 use crate::handler::{LocalFuture, Services};
 use crate::source::SourceContext;
-use crate::state::States;
 
 /// The store of those that no file says anything about.
 const DEFAULT_STORE: &str = "dead-letters";
@@ -91,28 +90,6 @@ enum Choice {
     Stop,
     Store(Spanned<String>),
     Own(Spanned<String>),
-}
-
-/// For loads that open no store, as those of tests.
-pub fn no_dead_letters(
-    _: &Spanned<String>,
-    _: (&States, &mut Report),
-) -> Option<Arc<dyn DeadLetterTarget>> {
-    struct Nowhere;
-    impl DeadLetterTarget for Nowhere {
-        fn name(&self) -> &str {
-            "nowhere"
-        }
-
-        fn keep<'a>(
-            &'a self,
-            _: Request,
-            _: &'a dyn Services,
-        ) -> LocalFuture<'a, Result<(), Fault>> {
-            Box::pin(async { Err(Fault::of_status(503)) })
-        }
-    }
-    Some(Arc::new(Nowhere))
 }
 
 impl<D: DeadLetterPlace> DeadLetterConfig<D> {
@@ -233,10 +210,17 @@ impl<D: DeadLetterPlace> JsonSchema for DeadLetterConfig<D> {
             // What the source does then has no word; the meaning of its own place describes it.
             (true, None) => None,
         };
+        let default_place = match D::REJECTS {
+            true => String::new(),
+            false => format!(" The default is the store `{DEFAULT_STORE}`."),
+        };
+        let description = format!(
+            "What happens to a message after the last failed attempt. It is durable there before \
+             it is acknowledged; while that is not possible, no further messages are \
+             taken.{default_place}"
+        );
         let mut schema = json_schema!({
-            "description": "What happens to a message after the last failed attempt. It is durable \
-                            there before it is acknowledged; while that is not possible, no \
-                            further messages are taken.",
+            "description": description,
             "anyOf": forms,
         });
         if let Some(default) = default {

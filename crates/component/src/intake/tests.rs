@@ -269,7 +269,12 @@ fn stop_takes_no_further_message_and_keeps_this_one() {
         Settlement::Release
     );
     assert!(intake.is_over());
+    // Another plan that is loaded and refused changes nothing; one that is started does.
+    let other = IntakePlan::new(policy(0, DeadLetter::Stop), Arc::clone(&counts));
     assert_eq!(count(&counts, "source_halted"), 1.0);
+    let started: Arc<dyn Started> = Arc::clone(&flow) as _;
+    assert!(!Intake::new(&started, &other).is_over());
+    assert_eq!(count(&counts, "source_halted"), 0.0);
     let second = run(&intake, Message::new(2), 1).unwrap();
     assert_eq!(second.settlement, Settlement::Release);
     assert_eq!(flow.runs(), 1);

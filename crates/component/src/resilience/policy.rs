@@ -48,6 +48,9 @@ impl Backoff {
     }
 }
 
+/// The longest delay that a failure may ask for (`Retry-After`), unless `delay_max` is longer.
+const ASKED_MAX: Duration = Duration::from_secs(3600);
+
 /// Which failures are tried again, how often and when.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RetryPolicy {
@@ -66,13 +69,15 @@ impl RetryPolicy {
     }
 
     /// The delay before the next try after so many failures, 1 or more; `None` when there is none.
-    /// The other side may ask for a longer one (`Retry-After`).
+    /// The other side may ask for a longer one (`Retry-After`), of up to an hour or `delay_max`:
+    /// one reply must not hold up a source for days.
     pub fn delay_after(&self, failed: u32, fault: &Fault, random: f64) -> Option<Duration> {
         if failed > self.times || !self.fits(fault) {
             return None;
         }
         let delay = self.backoff.delay_after(failed, random);
-        Some(delay.max(fault.retry_after.unwrap_or_default()))
+        let asked = fault.retry_after.unwrap_or_default();
+        Some(delay.max(asked.min(self.backoff.delay_max.max(ASKED_MAX))))
     }
 }
 
@@ -86,13 +91,14 @@ pub trait RetryDefaults {
     /// The range of `times`, its default, and what is said of it.
     const TIMES: (RangeInclusive<u32>, u32, &'static str);
     /// The delay before the first retry.
-    const DELAY: Duration;
+    const DELAY: Duration = Duration::from_secs(1);
     /// The factor by which it grows.
-    const FACTOR: f64;
+    const FACTOR: f64 = 2.0;
     /// The longest delay.
-    const DELAY_MAX: Duration;
+    const DELAY_MAX: Duration = Duration::from_secs(300);
     /// What is said of the longest delay.
-    const DELAY_MAX_MEANING: &'static str;
+    const DELAY_MAX_MEANING: &'static str =
+        "The longest delay. A `Retry-After` may ask for more, up to 1h.";
     /// How long something is tried at all, however often, and what is said of it: `time`, where
     /// there is one.
     const TIME: Option<(Duration, &'static str)> = None;
@@ -303,6 +309,8 @@ mod tests {
         assert_eq!(delay(1, &asked(5000)), Some(5000 * MILLISECOND));
         assert_eq!(delay(2, &asked(50)), Some(200 * MILLISECOND));
         assert_eq!(delay(3, &asked(50)), None);
+        let hours = Fault::of_status(503).with_retry_after(Duration::from_secs(u32::MAX.into()));
+        assert_eq!(delay(1, &hours), Some(ASKED_MAX));
         assert_eq!(delay(1, &Fault::of_status(404)), None);
     }
 }

@@ -68,9 +68,6 @@ struct ConsumeConfig {
     /// How failed runs of the flow are retried.
     #[serde(default)]
     retry: RetryConfig<OfRabbitmq>,
-    /// What happens to a message after the last failed attempt. The default is the store
-    /// `dead-letters`. It is durable
-    /// there before it is acknowledged; while that is not possible, no further ones are taken.
     dead_letter: Option<DeadLetterConfig<OfRabbitmq>>,
     /// The memory for messages in progress, on all workers together, from 1MiB to 64GiB. A message
     /// counts as its size plus 8KiB. The default is 64MiB, or 16KiB for each message of `prefetch`
@@ -111,8 +108,6 @@ impl RetryDefaults for OfRabbitmq {
         "The number of retries after the first attempt; then the message becomes a dead letter. \
          All delays together may take 20m divided by `prefetch` / `concurrent`: 10m by default.",
     );
-    const DELAY: Duration = Duration::from_secs(1);
-    const FACTOR: f64 = 2.0;
     const DELAY_MAX: Duration = Duration::from_secs(30);
     const DELAY_MAX_MEANING: &'static str =
         "The longest delay. A `Retry-After` may ask for as much.";

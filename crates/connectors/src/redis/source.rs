@@ -69,9 +69,6 @@ struct SourceConfig {
     /// is written.
     #[serde(default)]
     retry: RetryConfig<OfRedis>,
-    /// What happens to a message after the last failed attempt. The default is the store
-    /// `dead-letters`. It is durable
-    /// there before it is acknowledged; while that is not possible, no further ones are taken.
     dead_letter: Option<DeadLetterConfig<OfRedis>>,
     /// The field of an entry that becomes the body. Without it the body is an object of all fields.
     field: Option<Spanned<String>>,
@@ -113,10 +110,6 @@ impl RetryDefaults for OfRedis {
         20,
         "The number of retries after the first attempt; then the message becomes a dead letter.",
     );
-    const DELAY: Duration = Duration::from_secs(1);
-    const FACTOR: f64 = 2.0;
-    const DELAY_MAX: Duration = Duration::from_secs(300);
-    const DELAY_MAX_MEANING: &'static str = "The longest delay. A `Retry-After` may ask for more.";
 }
 
 impl DeadLetterPlace for OfRedis {

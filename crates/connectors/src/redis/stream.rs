@@ -169,7 +169,8 @@ impl Worker<'_> {
         self.finish(running, keeping).await;
     }
 
-    /// Waits for flows that run. Their entries stay known to be in work.
+    /// Waits until the running flows have ended. Meanwhile their entries stay claimed by this
+    /// consumer.
     async fn finish<'w>(
         &'w self,
         mut running: FuturesUnordered<LocalFuture<'w, ()>>,
@@ -192,7 +193,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Whether further entries may be taken, if there is a place for them.
+    /// Whether further entries may be read: the source is not stopping or halted, no entry waits
+    /// for memory, and dead letters are accepted.
     fn takes_more(&self) -> bool {
         !self.intakes.is_over() && self.parked.get() == 0 && !self.intakes.is_blocked()
     }

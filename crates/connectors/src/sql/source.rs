@@ -76,9 +76,6 @@ struct SourceConfig {
     /// How failed runs of the flow are retried. Later rows wait meanwhile.
     #[serde(default)]
     retry: RetryConfig<OfSql>,
-    /// What happens to a row after the last failed attempt. The default is the store
-    /// `dead-letters`. It is durable
-    /// there before it is acknowledged; while that is not possible, no further ones are taken.
     dead_letter: Option<DeadLetterConfig<OfSql>>,
     /// The delay before a failed query is repeated, from 10ms to 1h. Failed runs of the flow wait
     /// as `retry` says.
@@ -103,10 +100,6 @@ impl RetryDefaults for OfSql {
         20,
         "The number of retries after the first attempt; then the row becomes a dead letter.",
     );
-    const DELAY: Duration = Duration::from_secs(1);
-    const FACTOR: f64 = 2.0;
-    const DELAY_MAX: Duration = Duration::from_secs(300);
-    const DELAY_MAX_MEANING: &'static str = "The longest delay. A `Retry-After` may ask for more.";
 }
 
 impl DeadLetterPlace for OfSql {

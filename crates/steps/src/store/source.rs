@@ -47,9 +47,6 @@ struct SourceConfig {
     /// How failed deliveries are retried.
     #[serde(default)]
     retry: RetryConfig<OfStore>,
-    /// What happens to a message after the last failed attempt. By default it stays in its
-    /// store as a dead letter. It is durable
-    /// there before it is acknowledged; while that is not possible, no further ones are taken.
     dead_letter: Option<DeadLetterConfig<OfStore>>,
     /// How bodies are decoded, whatever their `Content-Type`: `json`, `xml`, `form`, `csv`, `text`
     /// or `bytes`.
@@ -73,10 +70,6 @@ impl RetryDefaults for OfStore {
         20,
         "The number of retries after the first attempt; then the message becomes a dead letter.",
     );
-    const DELAY: Duration = Duration::from_secs(1);
-    const FACTOR: f64 = 2.0;
-    const DELAY_MAX: Duration = Duration::from_secs(300);
-    const DELAY_MAX_MEANING: &'static str = "The longest delay. A `Retry-After` may ask for more.";
 }
 
 impl DeadLetterPlace for OfStore {

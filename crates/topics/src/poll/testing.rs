@@ -159,7 +159,7 @@ pub(super) fn read(yaml: &str, states: &States) -> Result<Read, Vec<String>> {
             files: &|_, name| Err(format!("{name} is not there")),
             folder: &|_| std::path::PathBuf::new(),
             states,
-            dead_letters: component::intake::no_dead_letters,
+            dead_letters: component::testing::no_dead_letters,
         },
         body_max: None,
     };

@@ -74,7 +74,7 @@ fn build(yaml: &str, states: &States) -> Result<Arc<dyn Source>, Vec<String>> {
             files: &|_, name| Err(format!("{name} is not there")),
             folder: &|_| std::path::PathBuf::new(),
             states,
-            dead_letters: component::intake::no_dead_letters,
+            dead_letters: component::testing::no_dead_letters,
         },
     };
     let source = (super::SOURCE.build)(&node, &mut context);

@@ -98,8 +98,8 @@ impl Callers {
 
     /// Whether a request of a caller can be accepted, which may get it one subscription more.
     ///
-    /// A subscription that is active can always be renewed: its callback has agreed before, and
-    /// whoever shares an address with callers that fail would lose it otherwise.
+    /// An active subscription can always be renewed: its callback has agreed before, and otherwise
+    /// a subscriber would lose it because of failing callers behind the same address.
     pub fn admit(
         &mut self,
         name: &Arc<str>,

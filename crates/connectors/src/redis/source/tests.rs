@@ -3,8 +3,9 @@
 use component::connection::Connections;
 use component::definition::Surroundings;
 use component::evaluation::Evaluation;
-use component::intake::{DeadLetter, no_dead_letters};
+use component::intake::DeadLetter;
 use component::state::States;
+use component::testing::no_dead_letters;
 
 use super::*;
 use crate::testing::{parse, source};

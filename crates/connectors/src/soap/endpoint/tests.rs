@@ -39,7 +39,7 @@ fn endpoint(yaml: &str) -> Result<Arc<dyn Around>, Vec<String>> {
             },
             folder: &|_| std::path::PathBuf::new(),
             states: &states,
-            dead_letters: component::intake::no_dead_letters,
+            dead_letters: component::testing::no_dead_letters,
         },
     };
     let built = (DEFINITION.build)(&node, &mut context);

@@ -1,4 +1,4 @@
-//! What becomes of entries and messages whose flow fails.
+//! Retries and dead letters of Redis streams and channels.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,6 +19,17 @@ const LOST: &str = "intertie_redis_dropped_total";
 /// A back end that refuses everything.
 fn refusing() -> StrictBackend {
     StrictBackend::answering(|_| BAD.to_vec())
+}
+
+/// A back end that refuses everything until the flag is set.
+fn failing_until_well() -> (StrictBackend, Arc<AtomicBool>) {
+    let is_well = Arc::new(AtomicBool::new(false));
+    let well = Arc::clone(&is_well);
+    let backend = StrictBackend::answering(move |_| match well.load(Ordering::Relaxed) {
+        true => OK.to_vec(),
+        false => BAD.to_vec(),
+    });
+    (backend, is_well)
 }
 
 /// A flow that posts each dead letter of the default store to a back end.
@@ -153,12 +164,7 @@ fn an_entry_that_waits_to_be_tried_again_is_not_claimed() {
 #[test]
 fn an_entry_that_waits_to_be_tried_again_goes_back_when_the_engine_stops() {
     let (redis, folder) = (Redis::start(), TempDir::new());
-    let is_well = Arc::new(AtomicBool::new(false));
-    let well = Arc::clone(&is_well);
-    let backend = StrictBackend::answering(move |_| match well.load(Ordering::Relaxed) {
-        true => OK.to_vec(),
-        false => BAD.to_vec(),
-    });
+    let (backend, is_well) = failing_until_well();
     let settings = "start: all, retry: { delay: 1h, delay_max: 1h }";
     write_stream_flow(&folder, &redis, backend.port(), settings);
     redis.ask(&["XADD", "s", "*", "n", "1"]);
@@ -182,7 +188,7 @@ fn entries_that_nobody_settles_become_dead_letters() {
     redis.ask(&["XGROUP", "CREATE", "s", "g", "0", "MKSTREAM"]);
     redis.ask(&["XADD", "s", "7-1", "n", "1"]);
     redis.ask(&["XREADGROUP", "GROUP", "g", "gone", "STREAMS", "s", ">"]);
-    // As if it had been given to somebody six times.
+    // As if it had been delivered eleven times.
     let claim = [
         "XCLAIM",
         "s",
@@ -224,12 +230,7 @@ fn entries_are_dropped_where_a_file_says_so() {
 #[test]
 fn no_worker_takes_further_entries_after_one_has_failed() {
     let (redis, folder) = (Redis::start(), TempDir::new());
-    let is_well = Arc::new(AtomicBool::new(false));
-    let well = Arc::clone(&is_well);
-    let backend = StrictBackend::answering(move |_| match well.load(Ordering::Relaxed) {
-        true => OK.to_vec(),
-        false => BAD.to_vec(),
-    });
+    let (backend, is_well) = failing_until_well();
     let settings = "start: all, idle: 300ms, retry: { times: 0 }, dead_letter: stop";
     write_stream_flow(&folder, &redis, backend.port(), settings);
     redis.ask(&["XADD", "s", "*", "n", "0"]);

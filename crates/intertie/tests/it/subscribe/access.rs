@@ -80,7 +80,7 @@ pub(super) fn ask_h2c(port: u16, target: &str, fields: &str) -> String {
     String::from_utf8(out.output().unwrap().stdout).unwrap()
 }
 
-/// The reply without what differs at random and time.
+/// The reply without random parts and times.
 fn plain(text: &str, name: &str) -> String {
     let text = text.replace(name, "NAME");
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();

@@ -120,7 +120,7 @@ fn an_endpoint_that_is_paused_holds_nothing_and_is_told_of_the_gap() {
     }
     other.wait_for(taken as usize + 50);
     assert!(numbers(&other).is_sorted(), "the other one has got all");
-    // What is in memory at random is not.
+    // What only happens to be in memory is not.
     engine.stop();
     let engine = place.run();
     is_open.store(true, Ordering::Relaxed);

@@ -84,7 +84,7 @@ fn plan(yaml: &str, topic: &Arc<Topic>, states: &States) -> Result<SourcePlan, V
             files: &|_, name| Err(format!("{name} is not there")),
             folder: &|_| std::path::PathBuf::new(),
             states,
-            dead_letters: component::intake::no_dead_letters,
+            dead_letters: component::testing::no_dead_letters,
         },
     };
     let read = read(&node, &mut context, topic);
